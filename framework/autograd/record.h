@@ -1,0 +1,48 @@
+// The front door for ops: y came from the inputs; this is how to go back.
+//
+//   return record("scale", {x}, y, /*saved=*/{}, Args{factor},
+//                 [](Tensor dy, Saved&, Sink&, Args args) -> Grads { return {scaled(dy, args.factor)}; });
+//
+// The backward function captures nothing, so it can hold no memory and no dangling reference: plain
+// values go through `args`, tensors through `saved`, where they are counted, checked for later
+// changes in place, and freed as the backward pass leaves them behind.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "framework/autograd/dispatch.h"
+#include "framework/autograd/tape.h"
+
+namespace bonsai {
+
+template <class Args, class F>
+Tensor record(const char* op, std::span<const TensorRef> inputs, const Tensor& y,
+              std::span<const TensorRef> saved, const Args& args, F) {
+  static_assert(std::is_empty_v<F>,
+                "the backward function captures nothing: plain values go in args, tensors in saved");
+  static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= kMaxArgs,
+                "args are plain values of at most 128 bytes");
+  Tape* tape = Tape::active();
+  if (!tape || !tape->wants(inputs)) return y.detach();
+  const Backward backward = [](Tensor dy, Saved& s, Sink& sink, const std::byte* bytes) -> Grads {
+    std::array<std::byte, sizeof(Args)> raw;
+    std::memcpy(raw.data(), bytes, sizeof(Args));
+    return F{}(std::move(dy), s, sink, std::bit_cast<Args>(raw));
+  };
+  return tape->push(op, inputs, y, saved, &args, sizeof(Args), backward);
+}
+
+template <class Args, class F>
+Tensor record(const char* op, Refs inputs, const Tensor& y, Refs saved, const Args& args, F f) {
+  return record(op, std::span<const TensorRef>(inputs), y, std::span<const TensorRef>(saved), args, f);
+}
+
+// Whether an op should keep what only a backward pass needs.
+inline bool recording(Refs inputs) {
+  Tape* tape = Tape::active();
+  return tape && tape->wants(inputs);
+}
+
+}  // namespace bonsai

@@ -1,0 +1,252 @@
+#include "framework/autograd/tape.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "framework/autograd/dispatch.h"
+
+namespace bonsai {
+namespace {
+
+thread_local Tape* innermost = nullptr;
+
+// One bit a tape ever made: has its backward been run? Asked only for a tensor of another tape.
+class TapeRegister {
+ public:
+  uint64_t enter() {
+    std::lock_guard lock(mutex_);
+    spent_.push_back(false);
+    return spent_.size() - 1;
+  }
+  void spend(uint64_t id) {
+    std::lock_guard lock(mutex_);
+    spent_[id] = true;
+  }
+  bool spent(uint64_t id) {
+    std::lock_guard lock(mutex_);
+    return spent_[id];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<bool> spent_ = {true};  // tape 0 is no tape
+};
+
+TapeRegister& tapes() {
+  static TapeRegister r;
+  return r;
+}
+
+void add_into(const Tensor& from, Tensor& to) { kernels(from).accumulate(view(from), mut(to)); }
+
+}  // namespace
+
+const Tensor& Saved::operator[](int i) const {
+  const SavedTensor& s = tensors_[static_cast<size_t>(i)];
+  check(!s.tensor || s.tensor.storage()->version == s.version, op_,
+        "{} was changed in place after the forward pass, which needs its old value for the gradient; "
+        "change a copy() instead",
+        s.tensor);
+  return s.tensor;
+}
+
+Tensor Saved::take(int i) {
+  (*this)[i];
+  Tensor& tensor = tensors_[static_cast<size_t>(i)].tensor;
+  return keep_ ? tensor : std::move(tensor);
+}
+
+Sink::Into Sink::into(int i) {
+  const int32_t s = slots_[static_cast<size_t>(i)];
+  if (s < 0) return {};
+  Tape::Slot& slot = tape_.slots_[static_cast<size_t>(s)];
+  if (Parameter* p = slot.parameter) {
+    if (!p->grad) p->grad = empty_like(p->value).detach();
+    return {p->grad, p->contributions++ > 0};
+  }
+  if (!slot.grad) {
+    slot.grad = empty(slot.shape, slot.dtype, slot.device);
+    return {slot.grad, false};
+  }
+  if (!slot.grad.sole_owner()) slot.grad = slot.grad.copy();
+  return {slot.grad, true};
+}
+
+GradView grad_view(Sink::Into& into) {
+  if (!into) return {};
+  return {into.grad.mutable_data(), into.add};
+}
+
+Tape::Tape(Start start) : id_(tapes().enter()) {
+  if (start == Start::open) open();
+}
+
+Tape::~Tape() { close(); }
+
+void Tape::open() {
+  check(!spent_, "tape", "this tape's backward pass has run; record on a new one");
+  if (open_) return;
+  open_ = true;
+  previous_ = innermost;
+  innermost = this;
+}
+
+void Tape::close() {
+  if (!open_) return;
+  open_ = false;
+  Tape** link = &innermost;
+  while (*link && *link != this) link = &(*link)->previous_;
+  check(*link == this, "tape", "close() was called on another thread than open()");
+  *link = previous_;
+}
+
+Tape* Tape::active() { return innermost; }
+
+int32_t Tape::new_slot(const Tensor& x, Parameter* parameter, bool leaf) {
+  slots_.push_back({x.shape(), x.dtype(), x.device(), parameter, leaf, {}});
+  return static_cast<int32_t>(slots_.size()) - 1;
+}
+
+int32_t Tape::slot_of(const Tensor& x) {
+  if (!x) return -1;
+  if (Parameter* p = x.parameter()) {
+    if (!p->trainable) return -1;
+    auto at = std::lower_bound(parameter_slots_.begin(), parameter_slots_.end(),
+                               std::pair{p, int32_t{-1}});
+    if (at == parameter_slots_.end() || at->first != p)
+      at = parameter_slots_.insert(at, {p, new_slot(x, p, true)});
+    return at->second;
+  }
+  if (x.link().tape == 0) return -1;
+  if (x.link().tape == id_) return x.link().slot;
+  check(tapes().spent(x.link().tape), "tape",
+        "an input {} was recorded on another tape, so its gradient would be lost; use detach() to "
+        "treat it as a plain value",
+        x);
+  return -1;
+}
+
+Tensor Tape::watch(const Tensor& x) {
+  check(x && is_floating(x.dtype()), "watch", "only floating tensors have gradients, got {}", x);
+  const Tensor plain = x.detach();
+  return plain.with_link({id_, new_slot(plain, nullptr, true)});
+}
+
+bool Tape::tracks(const Tensor& x) { return slot_of(x) >= 0; }
+
+bool Tape::wants(std::span<const TensorRef> inputs) {
+  bool any = false;
+  for (const Tensor& x : inputs) any |= slot_of(x) >= 0;
+  return any;
+}
+
+Tensor Tape::push(const char* op, std::span<const TensorRef> inputs, const Tensor& y,
+                  std::span<const TensorRef> saved, const void* args, size_t args_size,
+                  Backward backward) {
+  const auto count = [](const auto& v) { return static_cast<uint32_t>(v.size()); };
+  Node node{op, PathScope::current(), backward, {count(input_slots_), count(inputs)},
+            {count(saved_), count(saved)}, count(args_), -1, false};
+  for (const Tensor& x : inputs) input_slots_.push_back(slot_of(x));
+  for (const Tensor& x : saved)
+    saved_.push_back({x ? x.detach().with_parameter(x.parameter()) : x,
+                      x ? x.storage()->version : 0});
+  args_.resize(args_.size() + (args_size + 15) / 16 * 16);
+  std::memcpy(args_.data() + node.args, args, args_size);
+  node.output = new_slot(y, nullptr, false);
+  nodes_.push_back(node);
+  return y.with_link({id_, node.output});
+}
+
+void Tape::backward(const Tensor& y) {
+  check(y && y.elements() == 1, "backward",
+        "starts from a tensor of one element, got {}; give the gradient of a larger one", y);
+  backward(y, full(y.shape(), 1, y.dtype(), y.device()));
+}
+
+void Tape::backward(const Tensor& y, const Tensor& dy, bool keep) {
+  check(!spent_, "backward",
+        "this tape's backward pass has run; ask it to keep the tape if there is to be another");
+  check(y.link().tape == id_, "backward", "{} was not recorded on this tape", y);
+  check(dy.shape() == y.shape() && dy.dtype() == y.dtype(), "backward",
+        "the gradient of {} must be like it, got {}", y, dy);
+  close();
+  if (!keep) {
+    spent_ = true;
+    tapes().spend(id_);
+  }
+  // Ops inside backward functions must not record, on no tape of this thread.
+  struct Suspend {
+    Tape* waiting = std::exchange(innermost, nullptr);
+    ~Suspend() { innermost = waiting; }
+  } suspend;
+  for (Slot& slot : slots_) slot.grad = {};
+  slots_[static_cast<size_t>(y.link().slot)].grad = dy.detach();
+  for (size_t i = nodes_.size(); i-- > 0;) run(nodes_[i], keep);
+  if (!keep) {
+    saved_.clear();
+    args_.clear();
+  }
+}
+
+void Tape::run(Node& node, bool keep) {
+  const std::span saved(saved_.data() + node.saved.begin, node.saved.count);
+  Slot& output = slots_[static_cast<size_t>(node.output)];
+  Tensor dy = keep ? output.grad : std::move(output.grad);
+  node.reached = static_cast<bool>(dy);
+  if (dy) {
+    static const std::string nowhere;
+    PathScope path(node.path ? *node.path : nowhere);
+    const std::span<const int32_t> slots(input_slots_.data() + node.inputs.begin, node.inputs.count);
+    Saved access(node.op, saved, slots, keep);
+    Sink sink(*this, slots);
+    Grads grads = node.backward(std::move(dy), access, sink, args_.data() + node.args);
+    check(grads.size() <= slots.size(), node.op, "backward returned {} gradients for {} inputs",
+          grads.size(), slots.size());
+    for (size_t i = 0; i < grads.size(); ++i) contribute(node, i, std::move(grads[i]));
+  }
+  if (!keep)
+    for (SavedTensor& s : saved) s.tensor = {};
+}
+
+void Tape::contribute(const Node& node, size_t input, Tensor grad) {
+  const int32_t s = input_slots_[node.inputs.begin + input];
+  if (s < 0 || !grad) return;
+  Slot& slot = slots_[static_cast<size_t>(s)];
+  check(grad.shape() == slot.shape && grad.dtype() == slot.dtype, node.op,
+        "backward returned {} for input {}, which is {}{}", grad, input, name_of(slot.dtype),
+        slot.shape);
+  if (Parameter* p = slot.parameter) {
+    if (!p->grad) p->grad = empty_like(p->value);
+    p->contributions++ ? add_into(grad, p->grad) : copy_into(grad, p->grad);
+  } else if (!slot.grad) {
+    slot.grad = std::move(grad);
+  } else {
+    if (!slot.grad.sole_owner()) slot.grad = slot.grad.copy();
+    add_into(grad, slot.grad);
+  }
+}
+
+Tensor Tape::gradient(const Tensor& x) {
+  if (Parameter* p = x.parameter())
+    return p->contributions ? p->grad : zeros_like(p->value);
+  check(x.link().tape == id_ && slots_[static_cast<size_t>(x.link().slot)].leaf, "gradient",
+        "{} is not a tensor that watch() of this tape returned", x);
+  const Tensor& grad = slots_[static_cast<size_t>(x.link().slot)].grad;
+  return grad ? grad : zeros_like(x.detach());
+}
+
+std::vector<Tape::Entry> Tape::entries() const {
+  std::vector<Entry> all;
+  for (const Node& node : nodes_) {
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < node.saved.count && node.saved.begin + i < saved_.size(); ++i)
+      if (const Tensor& t = saved_[node.saved.begin + i].tensor)
+        bytes += static_cast<size_t>(t.elements()) * size_of(t.dtype());
+    all.push_back({node.op, node.path, bytes, node.reached});
+  }
+  return all;
+}
+
+}  // namespace bonsai

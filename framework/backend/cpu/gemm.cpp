@@ -1,0 +1,171 @@
+// Matrix products: fixed tiles, each one single-threaded OpenBLAS call.
+//
+// An (m, n) result is cut into tiles of about 96 rows, or columns where n > m; where that gives too
+// few tiles for the processors of a small machine, k is cut as well and the partial products are
+// added in order. Up to four rows go to gemv. The bits depend on where the tiles lie, which is a
+// function of the shape.
+#include "framework/backend/cpu/gemm.h"
+
+#include "framework/backend/cpu/loops.h"
+
+namespace bonsai::cpu::BONSAI_LEVEL {
+namespace {
+
+constexpr int64_t kTile = 96, kDepth = 192, kEnoughTiles = 8, kFewRows = 4;
+
+// A product, or a part of one, as BLAS sees it.
+struct Product {
+  int64_t m, n, k;
+  const real* a;
+  int64_t lda;
+  bool a_transposed;
+  const real* b;
+  int64_t ldb;
+  bool b_transposed;
+  real* c;
+  int64_t ldc;
+  const real* bias;
+};
+
+void multiply_part(const Product& p, real alpha, bool add) {
+  if (p.bias) {
+    for (int64_t i = 0; i < p.m; ++i)
+      for (int64_t j = 0; j < p.n; ++j) p.c[i * p.ldc + j] = p.bias[j];
+    add = true;
+  }
+  multiply(p.m, p.n, p.k, alpha, p.a, p.lda, p.a_transposed, p.b, p.ldb, p.b_transposed,
+           add ? real(1) : real(0), p.c, p.ldc);
+}
+
+Product rows_of(Product p, int64_t begin, int64_t end) {
+  p.m = end - begin;
+  p.a += p.a_transposed ? begin : begin * p.lda;
+  p.c += begin * p.ldc;
+  return p;
+}
+
+Product columns_of(Product p, int64_t begin, int64_t end) {
+  p.n = end - begin;
+  p.b += p.b_transposed ? begin * p.ldb : begin;
+  p.c += begin;
+  if (p.bias) p.bias += begin;
+  return p;
+}
+
+Product depth_of(Product p, int64_t begin, int64_t end) {
+  p.k = end - begin;
+  p.a += p.a_transposed ? begin * p.lda : begin;
+  p.b += p.b_transposed ? begin : begin * p.ldb;
+  return p;
+}
+
+// The parts of [0, n): about `size` each, equal but for the last.
+struct Parts {
+  int64_t n, count, size;
+  Parts(int64_t n, int64_t about) : n(n), count(larger(1, (n + about / 2) / about)) {
+    size = tiles_of(n, count);
+    count = larger(1, tiles_of(n, size));
+  }
+  int64_t begin(int64_t i) const { return i * size; }
+  int64_t end(int64_t i) const { return smaller(n, (i + 1) * size); }
+};
+
+Product tile_of(const Product& p, const Parts& parts, int64_t i) {
+  return p.m >= p.n ? rows_of(p, parts.begin(i), parts.end(i))
+                    : columns_of(p, parts.begin(i), parts.end(i));
+}
+
+// One product cut along k too: partial products in scratch, added in order.
+void deep_product(const Product& p, const Parts& tiles, real alpha, bool add) {
+  const Parts depth(p.k, kDepth);
+  const int64_t area = p.m * p.n;
+  Scratch partial(depth.count * area);
+  run_tiles(tiles.count * depth.count, [&](int64_t t) {
+    const int64_t chunk = t % depth.count;
+    Product part = depth_of(p, depth.begin(chunk), depth.end(chunk));
+    part.c = partial.data() + chunk * area;
+    part.ldc = p.n;
+    part.bias = nullptr;
+    multiply_part(tile_of(part, tiles, t / depth.count), alpha, false);
+  });
+  for_rows(p.m, p.n * depth.count, [&](int64_t i) {
+    real* out = p.c + i * p.ldc;
+    const real* in = partial.data() + i * p.n;
+    for (int64_t j = 0; j < p.n; ++j) {
+      real sum = in[j];
+      for (int64_t d = 1; d < depth.count; ++d) sum += in[d * area + j];
+      if (p.bias) sum += p.bias[j];
+      out[j] = add ? out[j] + sum : sum;
+    }
+  });
+}
+
+// A few rows: each is a matrix times a vector.
+void few_rows(const Product& p, real alpha, bool add) {
+  const Parts columns(p.n, larger(64, kGrain * 4 / larger(1, p.k)));
+  run_tiles(columns.count, [&](int64_t t) {
+    const Product part = columns_of(p, columns.begin(t), columns.end(t));
+    for (int64_t i = 0; i < part.m; ++i) {
+      const Product row = rows_of(part, i, i + 1);
+      if (row.bias)
+        for (int64_t j = 0; j < row.n; ++j) row.c[j] = row.bias[j];
+      multiply_vector(row.b_transposed, row.n, row.k, alpha, row.b, row.ldb, row.a,
+                      row.a_transposed ? row.lda : 1, add || row.bias ? real(1) : real(0), row.c);
+    }
+  });
+}
+
+Product product_at(const Gemm& g, const int64_t* index) {
+  Product p{g.m, g.n, g.k,
+            static_cast<const real*>(g.a.data), g.a.ld, g.a.transposed,
+            static_cast<const real*>(g.b.data), g.b.ld, g.b.transposed,
+            static_cast<real*>(g.c), g.ldc, static_cast<const real*>(g.bias)};
+  for (int axis = 0; axis < Gemm::kBatchAxes; ++axis) {
+    p.a += index[axis] * g.a.step[axis];
+    p.b += index[axis] * g.b.step[axis];
+    p.c += index[axis] * g.c_step[axis];
+  }
+  return p;
+}
+
+}  // namespace
+
+void gemm(const Gemm& g) {
+  if (g.m == 0 || g.n == 0) return;
+  // Batch axes whose products are added into one result are walked inside a tile, in order.
+  int64_t kept = 1, added = 1;
+  for (int axis = 0; axis < Gemm::kBatchAxes; ++axis)
+    (g.c_step[axis] == 0 ? added : kept) *= g.batch[axis];
+  if (kept == 0) return;
+  const real alpha = static_cast<real>(g.alpha);
+  const auto product = [&](int64_t k, int64_t s) {
+    int64_t index[Gemm::kBatchAxes];
+    for (int axis = Gemm::kBatchAxes - 1; axis >= 0; --axis) {
+      int64_t& rest = g.c_step[axis] == 0 ? s : k;
+      index[axis] = g.batch[axis] ? rest % g.batch[axis] : 0;
+      rest /= larger(1, g.batch[axis]);
+    }
+    return product_at(g, index);
+  };
+
+  const Parts tiles(larger(g.m, g.n), kTile);
+  if (kept == 1 && added == 1) {
+    const Product p = product(0, 0);
+    if (g.m <= kFewRows && g.k > 0) return few_rows(p, alpha, g.add);
+    if (tiles.count < kEnoughTiles && g.k > kDepth * 3 / 2)
+      return deep_product(p, tiles, alpha, g.add);
+  }
+  run_tiles(kept * tiles.count, [&](int64_t t) {
+    if (added == 0) {
+      const Product p = tile_of(product(t / tiles.count, 0), tiles, t % tiles.count);
+      for (int64_t i = 0; i < p.m && !g.add; ++i) fill(p.c + i * p.ldc, p.n, 0);
+    }
+    for (int64_t s = 0; s < added; ++s) {
+      Product p = tile_of(product(t / tiles.count, s), tiles, t % tiles.count);
+      if (s > 0) p.bias = nullptr;
+      multiply_part(p, alpha, g.add || s > 0);
+    }
+  });
+}
+
+}  // namespace bonsai::cpu::BONSAI_LEVEL

@@ -1,0 +1,124 @@
+// How CPU kernels cut their work: by shape alone, never by the number of threads. A partial result
+// belongs to its tile and partials are added in tile order, so results are equal to the bit for any
+// number of threads.
+//
+// Files that include this are compiled once a level, for one element type `real` (see README.md).
+#pragma once
+
+#include "framework/backend/kernels.h"
+#include "framework/backend/math.h"
+#include "framework/core/parallel.h"
+
+namespace bonsai::cpu {
+
+// Pool memory for a kernel's own use; not in the header's inline code, so that it is one function
+// for all levels.
+void* take_scratch(size_t bytes);
+void give_back_scratch(void* block, size_t bytes);
+
+namespace BONSAI_LEVEL {
+
+using real = BONSAI_REAL;
+
+inline constexpr int64_t kGrain = 8192;  // elements in a tile of elementwise work
+
+class Scratch {
+ public:
+  explicit Scratch(int64_t elements)
+      : bytes_(static_cast<size_t>(elements) * sizeof(real)),
+        data_(static_cast<real*>(take_scratch(bytes_))) {}
+  ~Scratch() { give_back_scratch(data_, bytes_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  real* data() const { return data_; }
+
+ private:
+  size_t bytes_;
+  real* data_;
+};
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+inline int64_t tiles_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+// f(begin, end) over [0, n), `size` at a time.
+template <class F>
+void for_ranges(int64_t n, int64_t size, F f) {
+  if (n <= size) {
+    if (n > 0) f(int64_t{0}, n);
+    return;
+  }
+  run_tiles(tiles_of(n, size), [&](int64_t t) { f(t * size, smaller(n, (t + 1) * size)); });
+}
+
+// f(row) for every row of `width` elements.
+template <class F>
+void for_rows(int64_t rows, int64_t width, F f) {
+  for_ranges(rows, larger(1, kGrain / larger(1, width)), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) f(row);
+  });
+}
+
+inline void fill(real* y, int64_t n, real value) {
+  for (int64_t i = 0; i < n; ++i) y[i] = value;
+}
+
+inline real sum_of(const real* x, int64_t n) {
+  real sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += x[i];
+  return sum;
+}
+
+inline real dot(const real* x, const real* y, int64_t n) {
+  real sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+// The largest element; NaN does not count. -inf for none.
+inline real max_of(const real* x, int64_t n) {
+  real top = -math::infinity<real>;
+#pragma omp simd reduction(max : top)
+  for (int64_t i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+
+// What a softmax gives where the largest score is -inf: 0 for a row of only -inf, NaN for one with a
+// NaN in it.
+inline real empty_weight(const real* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    if (x[i] != x[i]) return x[i];
+  return 0;
+}
+
+// y = or += the sum of `count` rows of n, added in order.
+inline void add_rows(const real* rows, int64_t count, int64_t n, real* y, bool add) {
+  for_ranges(n, larger(64, kGrain / larger(1, count)), [&](int64_t begin, int64_t end) {
+    for (int64_t r = 0; r < count; ++r) {
+      const real* row = rows + r * n;
+      const bool first = r == 0 && !add;
+      for (int64_t i = begin; i < end; ++i) y[i] = first ? row[i] : y[i] + row[i];
+    }
+    if (count == 0 && !add) fill(y + begin, end - begin, 0);
+  });
+}
+
+// Sums over rows in fixed chunks: part(row, sums) adds the row's terms to `width` running sums;
+// the chunks' sums are then added in order to y.
+template <class F>
+void sum_over_rows(int64_t rows, int64_t width, int64_t cost, real* y, bool add, F part) {
+  const int64_t size = larger(1, kGrain / larger(1, cost));
+  const int64_t tiles = tiles_of(rows, size);
+  Scratch partial(tiles * width);
+  run_tiles(tiles, [&](int64_t t) {
+    real* sums = partial.data() + t * width;
+    fill(sums, width, 0);
+    for (int64_t row = t * size; row < smaller(rows, (t + 1) * size); ++row) part(row, sums);
+  });
+  add_rows(partial.data(), tiles, width, y, add);
+}
+
+}  // namespace BONSAI_LEVEL
+}  // namespace bonsai::cpu

@@ -1,0 +1,109 @@
+// Layer norm and RMS norm. Backward recomputes the normalised row from x and two numbers a row.
+//
+// The mean is kept relative to the row's first element: differences of nearby floats are exact, so a
+// row with a large mean loses no digits and a constant row has a variance of exactly 0.
+#include "framework/backend/cpu/loops.h"
+
+namespace bonsai::cpu::BONSAI_LEVEL {
+
+void column_sums(View x, GradView y);  // reduce.cpp
+
+void layer_norm(View x, View weight, View bias, double eps, MutView y, MutView stats) {
+  const int64_t n = x.shape[-1];
+  const real* w = weight.as<real>();
+  const real* b = bias.as<real>();
+  for_rows(x.shape.rows(), n, [&](int64_t row) {
+    const real* in = x.as<real>() + row * n;
+    real* out = y.as<real>() + row * n;
+    const real first = n ? in[0] : real(0);
+    real sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; ++i) sum += in[i] - first;
+    const real mean = sum / static_cast<real>(n);
+    real squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t i = 0; i < n; ++i) {
+      const real d = (in[i] - first) - mean;
+      squares += d * d;
+    }
+    const real rstd = 1 / math::sqrt(squares / static_cast<real>(n) + static_cast<real>(eps));
+    for (int64_t i = 0; i < n; ++i) {
+      const real scaled = ((in[i] - first) - mean) * rstd * w[i];
+      out[i] = b ? scaled + b[i] : scaled;
+    }
+    stats.as<real>()[2 * row] = mean;
+    stats.as<real>()[2 * row + 1] = rstd;
+  });
+}
+
+// dx = rstd * (w dy - mean(w dy) - x_hat * mean(w dy * x_hat))
+void layer_norm_backward(View x, View weight, View stats, View dy, MutView dx, GradView dweight,
+                         GradView dbias) {
+  const int64_t n = x.shape[-1], rows = x.shape.rows();
+  const real* w = weight.as<real>();
+  const auto normal = [&](int64_t row, int64_t i) {
+    const real* in = x.as<real>() + row * n;
+    const real* s = stats.as<real>() + 2 * row;
+    return ((in[i] - in[0]) - s[0]) * s[1];
+  };
+  if (dx.data)
+    for_rows(rows, n, [&](int64_t row) {
+      const real* d = dy.as<real>() + row * n;
+      real* out = dx.as<real>() + row * n;
+      real sum = 0, sum_normal = 0;
+#pragma omp simd reduction(+ : sum, sum_normal)
+      for (int64_t i = 0; i < n; ++i) {
+        sum += w[i] * d[i];
+        sum_normal += w[i] * d[i] * normal(row, i);
+      }
+      const real mean = sum / static_cast<real>(n), mean_normal = sum_normal / static_cast<real>(n);
+      const real rstd = stats.as<real>()[2 * row + 1];
+      for (int64_t i = 0; i < n; ++i)
+        out[i] = rstd * (w[i] * d[i] - mean - normal(row, i) * mean_normal);
+    });
+  if (dweight.data)
+    sum_over_rows(rows, n, n, dweight.as<real>(), dweight.add, [&](int64_t row, real* sums) {
+      const real* d = dy.as<real>() + row * n;
+      for (int64_t i = 0; i < n; ++i) sums[i] += d[i] * normal(row, i);
+    });
+  if (dbias.data) column_sums(dy, dbias);
+}
+
+void rms_norm(View x, View weight, double eps, MutView y, MutView stats) {
+  const int64_t n = x.shape[-1];
+  const real* w = weight.as<real>();
+  for_rows(x.shape.rows(), n, [&](int64_t row) {
+    const real* in = x.as<real>() + row * n;
+    real* out = y.as<real>() + row * n;
+    const real r = 1 / math::sqrt(dot(in, in, n) / static_cast<real>(n) + static_cast<real>(eps));
+    for (int64_t i = 0; i < n; ++i) out[i] = in[i] * r * w[i];
+    stats.as<real>()[row] = r;
+  });
+}
+
+// dx = r * (w dy - x r^2 * mean(w dy * x))
+void rms_norm_backward(View x, View weight, View stats, View dy, MutView dx, GradView dweight) {
+  const int64_t n = x.shape[-1], rows = x.shape.rows();
+  const real* w = weight.as<real>();
+  if (dx.data)
+    for_rows(rows, n, [&](int64_t row) {
+      const real* in = x.as<real>() + row * n;
+      const real* d = dy.as<real>() + row * n;
+      real* out = dx.as<real>() + row * n;
+      real sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t i = 0; i < n; ++i) sum += w[i] * d[i] * in[i];
+      const real r = stats.as<real>()[row];
+      const real pull = r * r * sum / static_cast<real>(n);
+      for (int64_t i = 0; i < n; ++i) out[i] = r * (w[i] * d[i] - in[i] * pull);
+    });
+  if (dweight.data)
+    sum_over_rows(rows, n, n, dweight.as<real>(), dweight.add, [&](int64_t row, real* sums) {
+      const real* in = x.as<real>() + row * n;
+      const real* d = dy.as<real>() + row * n;
+      const real r = stats.as<real>()[row];
+      for (int64_t i = 0; i < n; ++i) sums[i] += d[i] * in[i] * r;
+    });
+}
+
+}  // namespace bonsai::cpu::BONSAI_LEVEL

@@ -1,0 +1,95 @@
+// Chooses the level of the f32 kernels at start: the best one that this processor runs, or the one
+// that BONSAI_ISA names.
+#include "framework/backend/cpu/table.h"
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "framework/backend/cpu/gemm.h"
+#include "framework/core/error.h"
+#include "framework/core/memory.h"
+
+namespace bonsai::cpu {
+
+// One function a level that was built; CMake defines BONSAI_EACH_LEVEL as LEVEL(v2) LEVEL(v3) ...
+#define LEVEL(name) namespace name { void fill_table(KernelTable& table); }
+BONSAI_EACH_LEVEL
+#undef LEVEL
+namespace f64 { void fill_table(KernelTable& table); }
+
+namespace {
+
+struct Level {
+  const char* name;
+  void (*fill)(KernelTable&);
+};
+
+constexpr Level kLevels[] = {  // lowest first
+#define LEVEL(name) {#name, name::fill_table},
+    BONSAI_EACH_LEVEL
+#undef LEVEL
+};
+
+bool runs_here([[maybe_unused]] std::string_view level) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (level == "v4")
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+  if (level == "v3")
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi2");
+#endif
+  return true;
+}
+
+const Level& chosen_level() {
+  const char* wanted = std::getenv("BONSAI_ISA");
+  const Level* best = nullptr;
+  for (const Level& level : kLevels) {
+    const bool runs = runs_here(level.name);
+    if (wanted && std::string(wanted) == level.name) {
+      check(runs, "backend", "BONSAI_ISA={} needs a processor that this one is not", wanted);
+      return level;
+    }
+    if (runs) best = &level;
+  }
+  check(!wanted, "backend", "BONSAI_ISA={} is not a level of this build", wanted ? wanted : "");
+  return *best;
+}
+
+KernelTable make_table(DType dtype, void (*fill)(KernelTable&)) {
+  use_own_blas();  // the self-check runs here, once
+  KernelTable table;
+  table.for_each([&](const char* name, auto& kernel) {
+    kernel.name = name;
+    kernel.device = {};
+    kernel.dtype = dtype;
+  });
+  fill(table);
+  return table;
+}
+
+}  // namespace
+
+const KernelTable& table(DType dtype) {
+  static const KernelTable single = make_table(DType::f32, chosen_level().fill);
+  static const KernelTable twice = make_table(DType::f64, f64::fill_table);
+  return dtype == DType::f64 ? twice : single;
+}
+
+const CpuInfo& info() {
+  static const CpuInfo known = [] {
+    CpuInfo i{chosen_level().name, {}, blas_description()};
+    for (const Level& level : kLevels) i.levels.push_back(level.name);
+    return i;
+  }();
+  return known;
+}
+
+void* take_scratch(size_t bytes) { return pool({}).take(bytes); }
+void give_back_scratch(void* block, size_t bytes) { pool({}).give_back(block, bytes); }
+
+}  // namespace bonsai::cpu

@@ -1,0 +1,11 @@
+// The CPU's kernel tables: f32 at the best level this processor runs, f64 at the lowest.
+#pragma once
+
+#include "framework/backend/backend.h"
+
+namespace bonsai::cpu {
+
+const KernelTable& table(DType dtype);
+const CpuInfo& info();
+
+}  // namespace bonsai::cpu

@@ -1,0 +1,99 @@
+// Elementwise functors, one per op: the forward value and the gradient, as plain scalar templates.
+// g++ vectorises them in backend/cpu, nvcc compiles the same text in backend/cuda.
+//
+// To add an op: write its functor and its line in BONSAI_ELEMENTWISE. Its declaration in ops.h, its
+// kernels, its gradient and its row of the op table come from that line.
+#pragma once
+
+#include "framework/backend/math.h"
+#include "framework/core/level.h"
+
+namespace bonsai {
+inline namespace BONSAI_LEVEL {
+
+// backward(x, y, dy): of the two, only the one named in the op's line ("saves") may be used.
+
+struct Neg {
+  template <class T> static constexpr T forward(T x) { return -x; }
+  template <class T> static constexpr T backward(T, T, T dy) { return -dy; }
+};
+
+struct Exp {
+  template <class T> static constexpr T forward(T x) { return math::exp(x); }
+  template <class T> static constexpr T backward(T, T y, T dy) { return dy * y; }
+};
+
+struct Log {
+  template <class T> static constexpr T forward(T x) { return math::log(x); }
+  template <class T> static constexpr T backward(T x, T, T dy) { return dy / x; }
+};
+
+struct Sqrt {
+  template <class T> static constexpr T forward(T x) { return math::sqrt(x); }
+  template <class T> static constexpr T backward(T, T y, T dy) { return dy / (2 * y); }
+};
+
+struct Tanh {
+  template <class T> static constexpr T forward(T x) { return math::tanh(x); }
+  template <class T> static constexpr T backward(T, T y, T dy) { return dy * (1 - y * y); }
+};
+
+struct Sigmoid {
+  template <class T> static constexpr T forward(T x) { return math::sigmoid(x); }
+  template <class T> static constexpr T backward(T, T y, T dy) { return dy * y * (1 - y); }
+};
+
+// max(x, 0); the gradient at 0 is 0, NaN stays NaN.
+struct Relu {
+  template <class T> static constexpr T forward(T x) { return x < 0 ? T(0) : x; }
+  template <class T> static constexpr T backward(T, T y, T dy) { return y > 0 ? dy : T(0); }
+};
+
+// x * sigmoid(x)                                      Hendrycks & Gimpel 2016, arXiv:1606.08415
+struct Silu {
+  template <class T> static constexpr T forward(T x) { return x * math::sigmoid(x); }
+  template <class T> static constexpr T backward(T x, T, T dy) {
+    const T s = math::sigmoid(x);
+    return dy * s * (1 + x * (1 - s));
+  }
+};
+
+// x * P(N(0,1) <= x) = x * (1 + erf(x / sqrt 2)) / 2  Hendrycks & Gimpel 2016, arXiv:1606.08415
+struct Gelu {
+  template <class T> static constexpr T forward(T x) {
+    return T(0.5) * x * (1 + math::erf(x * T(0.70710678118654752440)));
+  }
+  template <class T> static constexpr T backward(T x, T, T dy) {
+    const T below = T(0.5) * (1 + math::erf(x * T(0.70710678118654752440)));
+    const T density = T(0.39894228040143267794) * math::exp(T(-0.5) * x * x);
+    return dy * (below + x * density);
+  }
+};
+
+// The tanh form, "gelu_new" of GPT-2: x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
+struct GeluTanh {
+  template <class T> static constexpr T forward(T x) {
+    return T(0.5) * x * (1 + math::tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
+  }
+  template <class T> static constexpr T backward(T x, T, T dy) {
+    constexpr T k = T(0.79788456080286535588);
+    const T t = math::tanh(k * (x + T(0.044715) * x * x * x));
+    return dy * T(0.5) * (1 + t + x * (1 - t * t) * k * (1 + 3 * T(0.044715) * x * x));
+  }
+};
+
+}  // namespace BONSAI_LEVEL
+}  // namespace bonsai
+
+//  name       functor   saves  domain: real, positive, or nonzero (a kink at 0)
+#define BONSAI_ELEMENTWISE(OP)      \
+  OP(neg,       Neg,      none, real)     \
+  OP(exp,       Exp,      y,    real)     \
+  OP(log,       Log,      x,    positive) \
+  OP(sqrt,      Sqrt,     y,    positive) \
+  OP(tanh,      Tanh,     y,    real)     \
+  OP(sigmoid,   Sigmoid,  y,    real)     \
+  OP(relu,      Relu,     y,    nonzero)  \
+  OP(silu,      Silu,     x,    real)     \
+  OP(gelu,      Gelu,     x,    real)     \
+  OP(gelu_tanh, GeluTanh, x,    real)

@@ -1,0 +1,123 @@
+// The kernel table: one struct of functions, one instance a device and floating dtype. Ops call
+// kernels through it and so know no device; a backend fills it and so knows no op.
+#pragma once
+
+#include <cstdint>
+
+#include "framework/backend/elementwise.h"
+#include "framework/core/device.h"
+#include "framework/core/rng.h"
+#include "framework/core/view.h"
+
+namespace bonsai {
+
+struct Axes {
+  int axis[kMaxRank];
+};
+
+// dst[o * dst_stride + i] (+)= src[o * src_stride + i] for o < outer, i < inner.
+struct Blocks {
+  const void* src;
+  void* dst;
+  int64_t outer, inner, src_stride, dst_stride;
+  bool add;
+};
+
+// C (m, n) = alpha * op(A) op(B) + bias, or C += ...; for every index of up to four batch axes.
+// Row-major with leading dimension ld; op(A) is (m, k), stored (k, m) where transposed. A step of 0
+// reuses an operand; a step of 0 of C adds the products of that axis.
+struct Gemm {
+  static constexpr int kBatchAxes = kMaxRank - 2;
+  struct Operand {
+    const void* data;
+    int64_t ld;
+    bool transposed;
+    int64_t step[kBatchAxes];
+  };
+  int64_t m, n, k;
+  Operand a, b;
+  void* c;
+  int64_t ldc;
+  int64_t c_step[kBatchAxes];
+  int64_t batch[kBatchAxes] = {1, 1, 1, 1};
+  const void* bias = nullptr;  // (n), added to every row
+  double alpha = 1;
+  bool add = false;
+};
+
+struct CrossEntropy {
+  double label_smoothing;
+  int64_t ignore_index;
+  bool mean;
+};
+
+// Row (b, h, t) of an operand starts at data + b * batch + h * head + t * row, in elements.
+struct Heads {
+  void* data;
+  int64_t batch, head, row;
+};
+
+// y = dropout(softmax(scale * q k^T + mask)) v for each batch entry and head.
+struct Attention {
+  int64_t batch, heads, queries, keys, d_k, d_v;
+  Heads q, k, v, y;
+  bool causal;  // the last query lines up with the last key
+  double scale;
+  const void* mask;      // added to the scores; null for none
+  int64_t mask_step[4];  // of (batch, head, query, key); 0 where broadcast
+  double dropout;
+  RandomKey key;   // element index: ((b * heads + h) * queries + i) * keys + j
+  void* stats;     // (batch, heads, queries, 2): each row's largest score and sum of exponentials
+};
+
+struct AttentionGradients {
+  Heads dy, dq, dk, dv;
+};
+
+// The first id out of range that a kernel met: what a device tells the host. `count` 0: none.
+struct Faults {
+  int64_t count = 0, position = 0, value = 0, limit = 0;
+};
+
+// One entry of the table.
+[[noreturn]] void report_missing_kernel(const char* kernel, Device device, DType dtype);
+
+template <class Signature>
+struct Kernel;
+template <class... Args>
+struct Kernel<void(Args...)> {
+  void (*run)(Args...) = nullptr;  // null: this backend has no such kernel
+  const char* name = "";
+  Device device;
+  DType dtype = DType::f32;
+
+  void operator()(Args... args) const {
+    if (!run) [[unlikely]]
+      report_missing_kernel(name, device, dtype);
+    run(args...);
+  }
+};
+
+struct KernelTable {
+#define KERNEL(name, arguments) Kernel<void arguments> name;
+#define OP(name, functor, saves, domain)        \
+  Kernel<void(View x, MutView y)> name;         \
+  Kernel<void(View saved, View dy, MutView dx)> name##_backward;
+#include "framework/backend/kernels.def"
+  BONSAI_ELEMENTWISE(OP)
+#undef OP
+#undef KERNEL
+
+  // f(kernel) for every entry.
+  template <class F>
+  void for_each(F&& f) {
+#define KERNEL(name, arguments) f(#name, name);
+#define OP(name, functor, saves, domain) f(#name, name), f(#name "_backward", name##_backward);
+#include "framework/backend/kernels.def"
+    BONSAI_ELEMENTWISE(OP)
+#undef OP
+#undef KERNEL
+  }
+};
+
+}  // namespace bonsai

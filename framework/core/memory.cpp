@@ -1,0 +1,124 @@
+#include "framework/core/memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "framework/core/error.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#endif
+#endif
+#ifndef ASAN_POISON_MEMORY_REGION
+#define ASAN_POISON_MEMORY_REGION(block, bytes) ((void)(block), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(block, bytes) ((void)(block), (void)(bytes))
+#endif
+
+namespace bonsai {
+namespace {
+
+constexpr size_t kSmallest = 64;
+
+// Class c holds blocks of (8 + c % 8) << (c / 8 + 3) bytes: 64, 72, ..., 120, 128, 144, ...
+int size_class(size_t bytes) {
+  bytes = std::max(bytes, kSmallest);
+  const int shift = std::bit_width(bytes - 1) - 4;  // leaves 8..16 after the shift
+  const size_t eighths = (bytes + (size_t{1} << shift) - 1) >> shift;
+  return static_cast<int>(eighths) - 8 + 8 * (shift - 3);
+}
+size_t class_bytes(int c) { return size_t(8 + c % 8) << (c / 8 + 3); }
+
+void* host_allocate(size_t bytes) {
+  return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+void host_copy(void* to, const void* from, size_t bytes) {
+  if (bytes) std::memcpy(to, from, bytes);
+}
+void host_synchronise() {}
+
+constexpr DeviceMemory kHost{host_allocate, std::free, host_copy, host_synchronise};
+
+std::array<std::unique_ptr<Pool>, kDeviceTypes>& pools() {
+  // Never destroyed: tensors with static lifetime give their blocks back after main.
+  static auto& all = *new std::array<std::unique_ptr<Pool>, kDeviceTypes>{std::make_unique<Pool>(kHost)};
+  return all;
+}
+
+}  // namespace
+
+void* Pool::take(size_t bytes) {
+  const int c = size_class(bytes);
+  const size_t size = class_bytes(c);
+  std::lock_guard lock(mutex_);
+  void* block = nullptr;
+  if (auto& list = free_[c]; !list.empty()) {
+    block = list.back();
+    list.pop_back();
+    statistics_.cached -= size;
+  } else {
+    ++statistics_.misses;
+    block = memory_.allocate(size);
+    if (!block) {
+      trim_locked();
+      block = memory_.allocate(size);
+    }
+    check(block != nullptr, "memory", "no memory left for {} bytes ({} bytes are in use)", bytes,
+          statistics_.in_use);
+  }
+  statistics_.in_use += size;
+  statistics_.peak = std::max(statistics_.peak, statistics_.in_use);
+  if (memory_.allocate == host_allocate) {
+    ASAN_UNPOISON_MEMORY_REGION(block, bytes);
+    ASAN_POISON_MEMORY_REGION(static_cast<char*>(block) + (bytes + 7) / 8 * 8,
+                              size - std::min(size, (bytes + 7) / 8 * 8));
+#ifndef NDEBUG
+    std::memset(block, 0xff, bytes);  // NaN in every float: a read before a write shows
+#endif
+  }
+  return block;
+}
+
+void Pool::give_back(void* block, size_t bytes) {
+  const int c = size_class(bytes);
+  std::lock_guard lock(mutex_);
+  free_[c].push_back(block);
+  statistics_.in_use -= class_bytes(c);
+  statistics_.cached += class_bytes(c);
+  if (memory_.allocate == host_allocate) ASAN_POISON_MEMORY_REGION(block, class_bytes(c));
+}
+
+void Pool::trim() {
+  std::lock_guard lock(mutex_);
+  trim_locked();
+}
+
+void Pool::trim_locked() {
+  for (auto& list : free_) {
+    for (void* block : list) memory_.release(block);
+    list.clear();
+  }
+  statistics_.cached = 0;
+}
+
+Pool::Statistics Pool::statistics() const {
+  std::lock_guard lock(mutex_);
+  return statistics_;
+}
+
+Pool& pool(Device device) {
+  auto& found = pools()[device.type];
+  check(found != nullptr, "memory", "no {} device is available", name_of(device));
+  return *found;
+}
+
+void install_memory(Device::Type type, DeviceMemory memory) {
+  pools()[type] = std::make_unique<Pool>(memory);
+}
+
+}  // namespace bonsai

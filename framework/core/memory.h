@@ -1,0 +1,54 @@
+// A device's memory behind four functions, and the pool that keeps freed blocks for the next step.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "framework/core/device.h"
+
+namespace bonsai {
+
+// What a device supplies. `copy` works between host and device in either direction.
+struct DeviceMemory {
+  void* (*allocate)(size_t bytes);  // null when there is none left
+  void (*release)(void* block);
+  void (*copy)(void* to, const void* from, size_t bytes);
+  void (*synchronise)();
+};
+
+// Blocks are rounded up to size classes, eight a doubling (at most 12.5 % lost), and kept when freed:
+// a training step repeats its shapes, so from the second step on nothing reaches the system.
+class Pool {
+ public:
+  struct Statistics {
+    int64_t in_use = 0, peak = 0, cached = 0;  // bytes
+    int64_t misses = 0;                        // blocks that had to come from the device
+  };
+
+  explicit Pool(DeviceMemory memory) : memory_(memory) {}
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  void* take(size_t bytes);  // at least 64-byte aligned; throws, naming the size, when none is left
+  void give_back(void* block, size_t bytes);  // the same number of bytes
+  void trim();                                // returns every cached block to the device
+  Statistics statistics() const;
+  const DeviceMemory& memory() const { return memory_; }
+
+ private:
+  void trim_locked();
+
+  DeviceMemory memory_;
+  mutable std::mutex mutex_;
+  std::array<std::vector<void*>, 512> free_;  // by size class
+  Statistics statistics_;
+};
+
+// The pool of a device. A backend installs its memory before the first tensor is made there.
+Pool& pool(Device device);
+void install_memory(Device::Type type, DeviceMemory memory);
+
+}  // namespace bonsai

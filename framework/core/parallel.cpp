@@ -1,0 +1,170 @@
+#include "framework/core/parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "framework/core/error.h"
+
+namespace bonsai {
+namespace {
+
+constexpr int kSpins = 2000;  // about 10 us; most gaps between two ops are shorter
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+struct Job {
+  int64_t count;
+  void (*tile)(void*, int64_t);
+  void* context;
+  std::atomic<int64_t> next{0};
+  std::atomic<int64_t> done{0};
+
+  void run() {
+    int64_t finished = 0;
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count; ++finished)
+      tile(context, i);
+    done.fetch_add(finished, std::memory_order_acq_rel);
+  }
+};
+
+thread_local bool inside_tile = false;
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(int workers) {
+    for (int i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
+  }
+
+  ~ThreadPool() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+      generation_.fetch_add(1);
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // False when another thread is using the pool.
+  bool run(int64_t count, void (*tile)(void*, int64_t), void* context) {
+    std::unique_lock busy(busy_, std::try_to_lock);
+    if (!busy) return false;
+    Job job{count, tile, context};
+    job_.store(&job, std::memory_order_release);
+    generation_.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) > 0) {
+      std::lock_guard lock(mutex_);
+      wake_.notify_all();
+    }
+    inside_tile = true;
+    job.run();
+    inside_tile = false;
+    job_.store(nullptr, std::memory_order_seq_cst);
+    // No worker joins from here on; those that did leave before `job` goes.
+    while (job.done.load(std::memory_order_acquire) < count || guests_.load() > 0) yield_spin();
+    return true;
+  }
+
+ private:
+  static void yield_spin() {
+    for (int i = 0; i < 64; ++i) pause();
+    std::this_thread::yield();
+  }
+
+  void work() {
+    inside_tile = true;
+    uint64_t seen = 0;
+    while (true) {
+      wait_for_job(seen);
+      if (stop_) return;
+      seen = generation_.load();
+      guests_.fetch_add(1, std::memory_order_seq_cst);
+      if (Job* job = job_.load(std::memory_order_seq_cst)) job->run();
+      guests_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  void wait_for_job(uint64_t seen) {
+    for (int i = 0; i < kSpins; ++i) {
+      if (generation_.load(std::memory_order_acquire) != seen) return;
+      pause();
+    }
+    std::unique_lock lock(mutex_);
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    wake_.wait(lock, [&] { return generation_.load(std::memory_order_seq_cst) != seen; });
+    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+  std::vector<std::thread> workers_;
+  std::mutex busy_, mutex_;
+  std::condition_variable wake_;
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<Job*> job_{nullptr};
+  std::atomic<int> guests_{0}, sleepers_{0};
+  std::atomic<bool> stop_{false};
+};
+
+int default_threads() {
+  if (const char* text = std::getenv("BONSAI_THREADS")) {
+    const int n = std::atoi(text);
+    check(n >= 1 && n <= 1024, "threads", "BONSAI_THREADS is '{}'; give a number from 1 to 1024",
+          text);
+    return n;
+  }
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+struct Current {
+  std::mutex mutex;
+  std::unique_ptr<ThreadPool> pool;
+  std::atomic<ThreadPool*> fast{nullptr};
+};
+Current& current() {
+  static Current c;
+  return c;
+}
+
+ThreadPool& ensure_pool() {
+  Current& c = current();
+  if (ThreadPool* p = c.fast.load(std::memory_order_acquire)) return *p;
+  std::lock_guard lock(c.mutex);
+  if (!c.pool) {
+    c.pool = std::make_unique<ThreadPool>(default_threads() - 1);
+    c.fast.store(c.pool.get(), std::memory_order_release);
+  }
+  return *c.pool;
+}
+
+}  // namespace
+
+int threads() { return ensure_pool().size(); }
+
+void set_threads(int count) {
+  check(count >= 1 && count <= 1024, "threads", "the number of threads is {}; it must be 1 to 1024",
+        count);
+  Current& c = current();
+  std::lock_guard lock(c.mutex);
+  if (c.pool && c.pool->size() == count) return;
+  c.fast.store(nullptr);
+  c.pool = std::make_unique<ThreadPool>(count - 1);
+  c.fast.store(c.pool.get(), std::memory_order_release);
+}
+
+void run_tiles(int64_t count, void (*tile)(void*, int64_t), void* context) {
+  if (count > 1 && !inside_tile && ensure_pool().run(count, tile, context)) return;
+  for (int64_t i = 0; i < count; ++i) tile(context, i);
+}
+
+}  // namespace bonsai

@@ -1,0 +1,67 @@
+// Counter-based random numbers: Philox4x32-10.       Salmon et al. 2011, "Parallel random numbers:
+// as easy as 1, 2, 3", doi:10.1145/2063384.2063405
+//
+// A number is a function of what it is for (seed, path, step, call, element), never of who asked
+// first. So replay, threads and devices agree to the bit.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "framework/core/level.h"
+
+namespace bonsai {
+
+// Names one tensor's worth of random numbers.
+struct RandomKey {
+  uint64_t key = 0;      // of the seed and the path
+  uint64_t counter = 0;  // of the step, micro-batch and call
+};
+
+// The stream a run draws from; a Context carries one. Copying it replays the same numbers.
+struct RandomStream {
+  uint64_t seed = 0;
+  uint32_t step = 0;
+  uint16_t micro_batch = 0;
+  uint16_t call = 0;  // counts draws, so that a layer used twice draws twice
+
+  RandomKey draw(std::string_view path);
+};
+
+RandomKey random_key(uint64_t seed, std::string_view path);
+// Element i of a tensor of numbers from N(0, 1).
+double random_normal(RandomKey key, uint64_t i);
+// Element i of a tensor of numbers from [0, 1).
+double random_uniform(RandomKey key, uint64_t i);
+
+inline namespace BONSAI_LEVEL {
+
+struct Philox {
+  uint32_t word[4];
+};
+
+// Four words of the block numbered `block`; elements 4 * block ... 4 * block + 3 use one each.
+constexpr Philox philox(RandomKey k, uint64_t block) {
+  uint32_t c0 = static_cast<uint32_t>(block), c1 = static_cast<uint32_t>(block >> 32);
+  uint32_t c2 = static_cast<uint32_t>(k.counter), c3 = static_cast<uint32_t>(k.counter >> 32);
+  uint32_t k0 = static_cast<uint32_t>(k.key), k1 = static_cast<uint32_t>(k.key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * c0, b = uint64_t{0xCD9E8D57} * c2;
+    c0 = static_cast<uint32_t>(b >> 32) ^ c1 ^ k0;
+    c1 = static_cast<uint32_t>(b);
+    c2 = static_cast<uint32_t>(a >> 32) ^ c3 ^ k1;
+    c3 = static_cast<uint32_t>(a);
+    k0 += 0x9E3779B9;
+    k1 += 0xBB67AE85;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+constexpr uint32_t random_word(RandomKey k, uint64_t i) { return philox(k, i / 4).word[i % 4]; }
+
+// Dropout keeps element i where its word is at least this: compared as integers, so that every
+// device and dtype drops the same elements. p = 1 keeps nothing (a word has 32 bits).
+constexpr uint64_t dropout_threshold(double p) { return static_cast<uint64_t>(p * 4294967296.0); }
+
+}  // namespace BONSAI_LEVEL
+}  // namespace bonsai

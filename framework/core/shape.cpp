@@ -1,0 +1,80 @@
+#include "framework/core/shape.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "framework/core/error.h"
+
+namespace bonsai {
+
+Shape::Shape(std::initializer_list<int64_t> sizes)
+    : Shape(std::span<const int64_t>(sizes.begin(), sizes.size())) {}
+
+Shape::Shape(std::span<const int64_t> sizes) {
+  check(sizes.size() <= kMaxRank, "shape", "a tensor has at most {} axes, got {}", kMaxRank,
+        sizes.size());
+  for (int64_t size : sizes) {
+    check(size >= 0, "shape", "the size of axis {} is {}; it must be at least 0", rank, size);
+    dim[rank++] = size;
+  }
+}
+
+bool Shape::operator==(const Shape& other) const {
+  return rank == other.rank && std::equal(dim, dim + rank, other.dim);
+}
+
+std::string Shape::str() const {
+  return fmt::format("({})", fmt::join(dim, dim + rank, ","));
+}
+
+int checked_axis(const char* op, const Shape& shape, int axis) {
+  check(axis >= -shape.rank && axis < shape.rank, op, "axis {} does not exist in {}", axis,
+        shape.str());
+  return axis < 0 ? axis + shape.rank : axis;
+}
+
+Shape reduced(const Shape& shape, int axis, bool keep) {
+  Shape out = shape;
+  if (keep) {
+    out.dim[axis] = 1;
+  } else {
+    std::copy(shape.dim + axis + 1, shape.dim + shape.rank, out.dim + axis);
+    --out.rank;
+  }
+  return out;
+}
+
+Shape broadcast(const char* op, const Shape& a, const Shape& b) {
+  Shape out;
+  out.rank = std::max(a.rank, b.rank);
+  for (int i = 1; i <= out.rank; ++i) {
+    const int64_t from_a = i <= a.rank ? a[-i] : 1;
+    const int64_t from_b = i <= b.rank ? b[-i] : 1;
+    check(from_a == from_b || from_a == 1 || from_b == 1, op, "shapes do not broadcast: {} and {}",
+          a.str(), b.str());
+    out[-i] = from_a == 1 ? from_b : from_a;
+  }
+  return out;
+}
+
+bool broadcasts_to(const Shape& from, const Shape& to) {
+  if (from.rank > to.rank) return false;
+  for (int i = 1; i <= from.rank; ++i)
+    if (from[-i] != to[-i] && from[-i] != 1) return false;
+  return true;
+}
+
+size_t checked_bytes(const Shape& shape, size_t element) {
+  size_t bytes = element;
+  bool overflow = false;
+  for (int i = 0; i < shape.rank; ++i) {
+    if (shape.dim[i] == 0) return 0;
+    overflow |= __builtin_mul_overflow(bytes, static_cast<size_t>(shape.dim[i]), &bytes);
+  }
+  check(!overflow && bytes <= (size_t{1} << 62), "shape", "{} needs more bytes than can be counted",
+        shape.str());
+  return bytes;
+}
+
+}  // namespace bonsai

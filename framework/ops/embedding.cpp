@@ -1,0 +1,26 @@
+// Rows of a table by id.
+#include "framework/autograd/record.h"
+#include "framework/ops/broadcast.h"
+#include "framework/ops/ops.h"
+
+namespace bonsai {
+
+// The gradient is scattered into the running gradient: an id that comes twice adds twice.
+Tensor embedding(const Tensor& table, const Tensor& ids) {
+  check_floating("embedding", table);
+  check(table.rank() == 2, "embedding", "the table must be a matrix, got {}", table);
+  check(ids && ids.dtype() == DType::i32 && ids.rank() < kMaxRank, "embedding", "ids must be i32, got {}", ids);
+  Shape shape = ids.shape();
+  shape.dim[shape.rank++] = table.size(1);
+  Tensor y = empty(shape, table.dtype(), table.device());
+  kernels(table).embedding(view(table), view(ids), mut(y), faults(table.device()));
+  check_faults("embedding", table.device());
+  return record("embedding", {table}, y, {ids}, table.size(0),
+                [](Tensor dy, Saved& s, Sink& sink, int64_t rows) -> Grads {
+                  auto dtable = sink.into(0);
+                  kernels(dy).embedding_backward(view(s[0]), view(dy), rows, grad_view(dtable));
+                  return {};
+                });
+}
+
+}  // namespace bonsai

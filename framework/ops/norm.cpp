@@ -1,0 +1,48 @@
+// Layer norm and RMS norm over the last axis. Two numbers a row are saved, the output is recomputed.
+#include "framework/autograd/record.h"
+#include "framework/ops/broadcast.h"
+#include "framework/ops/ops.h"
+
+namespace bonsai {
+namespace {
+
+void check_row_parameter(const char* op, const Tensor& x, const Tensor& parameter) {
+  check_alike(op, x, parameter);
+  check(x.rank() >= 1 && parameter.shape() == Shape{x.size(-1)}, op,
+        "{} does not fit the last axis of {}", parameter, x);
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  check_row_parameter("layer_norm", x, weight);
+  if (bias) check_row_parameter("layer_norm", x, bias);
+  Tensor y = empty_like(x);
+  Tensor stats = empty({x.shape().rows(), 2}, x.dtype(), x.device());
+  kernels(x).layer_norm(view(x), view(weight), view(bias), eps, mut(y), mut(stats));
+  return record("layer_norm", {x, weight, bias}, y, {x, weight, stats}, NoArgs{},
+                [](Tensor dy, Saved& s, Sink& sink, NoArgs) -> Grads {
+                  Tensor dx = s.needs(0) ? empty_like(dy) : Tensor();
+                  auto dweight = sink.into(1), dbias = sink.into(2);
+                  kernels(dy).layer_norm_backward(view(s[0]), view(s[1]), view(s[2]), view(dy),
+                                                  dx ? mut(dx) : MutView{}, grad_view(dweight), grad_view(dbias));
+                  return {dx};
+                });
+}
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
+  check_row_parameter("rms_norm", x, weight);
+  Tensor y = empty_like(x);
+  Tensor stats = empty({x.shape().rows()}, x.dtype(), x.device());
+  kernels(x).rms_norm(view(x), view(weight), eps, mut(y), mut(stats));
+  return record("rms_norm", {x, weight}, y, {x, weight, stats}, NoArgs{},
+                [](Tensor dy, Saved& s, Sink& sink, NoArgs) -> Grads {
+                  Tensor dx = s.needs(0) ? empty_like(dy) : Tensor();
+                  auto dweight = sink.into(1);
+                  kernels(dy).rms_norm_backward(view(s[0]), view(s[1]), view(s[2]), view(dy),
+                                                dx ? mut(dx) : MutView{}, grad_view(dweight));
+                  return {dx};
+                });
+}
+
+}  // namespace bonsai

@@ -1,0 +1,80 @@
+// Every operation that layers may call. Each returns a new tensor and, while a tape is open, records
+// how its gradient is computed. B T C H D V: batch, time, channels, heads, head size, vocabulary.
+//
+// Errors: shapes or dtypes that do not fit throw Error, naming the op, both shapes and, where one is
+// a parameter, its path. Floating tensors are f32 or f64 (never mixed), ids and conditions i32.
+#pragma once
+
+#include <vector>
+
+#include "framework/autograd/dispatch.h"
+#include "framework/core/rng.h"
+#include "framework/core/tensor.h"
+
+namespace bonsai {
+
+// ---- Elementwise: neg exp log sqrt tanh sigmoid relu silu gelu gelu_tanh, and what else is in the
+// list of backend/elementwise.h, which has the formulas.
+#define OP(name, functor, saves, domain) Tensor name(const Tensor& x);
+BONSAI_ELEMENTWISE(OP)
+#undef OP
+
+Tensor scale(const Tensor& x, double factor);   // factor * x
+Tensor pow(const Tensor& x, double exponent);   // x ^ exponent
+Tensor dropout(const Tensor& x, double p, RandomKey key);  // 0 with probability p, else x / (1-p); p = 0 is x itself. Srivastava et al. 2014
+
+// ---- Arithmetic with broadcasting (NumPy's rule); a gradient has its operand's shape.
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);        // a where the i32 condition is not 0, else b
+Tensor masked_fill(const Tensor& x, const Tensor& keep, double value);          // x where keep is not 0, else value, with gradient exactly 0
+Tensor causal_mask(const Tensor& scores);  // (...,Tq,Tk): -inf where key j lies after query i, j > i + Tk - Tq; gradient exactly 0 there
+
+// ---- Products.
+Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);  // (...,M,K) x (...,K,N) -> (...,M,N); leading axes broadcast
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x W^T + b: (...,K), (N,K), (N) -> (...,N)
+
+// ---- Reductions. `keep` leaves an axis of size 1. Negative axes count from the end.
+Tensor sum(const Tensor& x);
+Tensor sum(const Tensor& x, int axis, bool keep = false);
+Tensor mean(const Tensor& x);  // of nothing: an error
+Tensor mean(const Tensor& x, int axis, bool keep = false);
+Tensor max(const Tensor& x, int axis, bool keep = false);  // ties share the gradient equally; of nothing: an error
+
+// ---- Shapes. reshape and a slice of the leading axis alias x's elements; the others copy.
+Tensor reshape(const Tensor& x, const Shape& shape);
+Tensor permute(const Tensor& x, const std::vector<int>& axes);  // axis i of the result is axis axes[i] of x
+Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);  // [begin, end), 0 <= begin <= end <= size
+Tensor concat(const std::vector<Tensor>& parts, int axis);
+std::vector<Tensor> split(const Tensor& x, int axis, const std::vector<int64_t>& sizes);
+
+// ---- Rows of the last axis.
+Tensor softmax(const Tensor& x);      // exp(x) / sum(exp(x)); a row of only -inf gives 0
+Tensor log_softmax(const Tensor& x);  // x - log(sum(exp(x)))
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps);  // (x - mean) / sqrt(var + eps) * w + b, biased variance; bias may be undefined. Ba et al. 2016, arXiv:1607.06450
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);  // x / sqrt(mean(x^2) + eps) * w. Zhang & Sennrich 2019, arXiv:1910.07467
+
+// ---- Tables and losses. An id outside the table is an error that names it and its position.
+Tensor embedding(const Tensor& table, const Tensor& ids);  // (V,C), (...) -> (...,C)
+
+struct CrossEntropyOptions {
+  double label_smoothing = 0;   // s: the target distribution is (1-s) one_hot + s/V. Szegedy et al. 2016
+  int64_t ignore_index = -100;  // targets equal to this add nothing
+  enum Reduction { mean, sum } reduction = mean;  // the mean is over the others; over none it is 0
+};
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options = {});  // (...,V), (...) -> ()
+
+// ---- Attention: softmax(scale q k^T + mask) v, keeping no (Tq,Tk) tensor. Vaswani et al. 2017, arXiv:1706.03762
+struct AttentionOptions {
+  int64_t n_heads = 0;  // for q (B,Tq,H*D), k (B,Tk,H*D), v (B,Tk,H*Dv); 0 for q (B,H,Tq,D), k (B,H,Tk,D), v (B,H,Tk,Dv)
+  bool causal = false;  // as causal_mask
+  double scale = 0;     // 0: 1 / sqrt(D)
+  Tensor mask;          // added to the scores, broadcast to (B,H,Tq,Tk); not differentiable here
+  double dropout = 0;   // of the weights
+  RandomKey key;
+};
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});  // a query that sees no key gives exactly 0
+
+}  // namespace bonsai

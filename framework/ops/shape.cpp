@@ -1,0 +1,163 @@
+// Ops that move elements or only rename them.
+#include <algorithm>
+
+#include "framework/autograd/record.h"
+#include "framework/ops/broadcast.h"
+#include "framework/ops/ops.h"
+
+namespace bonsai {
+namespace {
+
+// The rows [begin, begin + count) of an axis, as blocks of the whole tensor.
+struct Window {
+  int64_t outer, inner, size, begin, count;  // inner: elements under one index of the axis
+
+  Window(const Shape& whole, int axis, int64_t begin, int64_t count)
+      : outer(1), inner(1), size(whole.dim[axis]), begin(begin), count(count) {
+    for (int i = 0; i < axis; ++i) outer *= whole.dim[i];
+    for (int i = axis + 1; i < whole.rank; ++i) inner *= whole.dim[i];
+  }
+};
+
+const void* offset(const void* data, int64_t elements, DType dtype) {
+  return static_cast<const char*>(data) + elements * static_cast<int64_t>(size_of(dtype));
+}
+
+// part <- window of whole
+void read_window(const Tensor& whole, const Window& w, Tensor& part) {
+  kernels(whole).copy_blocks({offset(whole.data(), w.begin * w.inner, whole.dtype()), part.mutable_data(), w.outer,
+                              w.count * w.inner, w.size * w.inner, w.count * w.inner, false});
+}
+
+// window of whole <- part, or added to it
+void write_window(const Tensor& part, const Window& w, Tensor& whole, bool add) {
+  void* to = const_cast<void*>(offset(whole.mutable_data(), w.begin * w.inner, whole.dtype()));
+  kernels(whole).copy_blocks({part.data(), to, w.outer, w.count * w.inner, w.count * w.inner,
+                              w.size * w.inner, add});
+}
+
+}  // namespace
+
+Tensor reshape(const Tensor& x, const Shape& shape) {
+  check(x && x.elements() == shape.elements(), "reshape", "{} does not have the {} elements of {}", x,
+        shape.elements(), shape);
+  return record("reshape", {x}, x.alias(shape), {}, x.shape(),
+                [](Tensor dy, Saved&, Sink&, Shape from) -> Grads { return {dy.alias(from)}; });
+}
+
+Tensor permute(const Tensor& x, const std::vector<int>& axes) {
+  check_floating("permute", x);
+  Axes order{}, inverse{};
+  Shape shape = x.shape();
+  uint32_t seen = 0;
+  for (size_t i = 0; i < axes.size() && i < kMaxRank; ++i) {
+    order.axis[i] = checked_axis("permute", x.shape(), axes[i]);
+    inverse.axis[order.axis[i]] = static_cast<int>(i);
+    shape.dim[i] = x.size(order.axis[i]);
+    seen |= 1u << order.axis[i];
+  }
+  check(axes.size() == static_cast<size_t>(x.rank()) && seen == (1u << x.rank()) - 1, "permute",
+        "every axis of {} must be named once", x);
+  Tensor y = empty(shape, x.dtype(), x.device());
+  kernels(x).permute(view(x), order, mut(y));
+  struct Args {
+    Axes inverse;
+    Shape from;
+  };
+  return record("permute", {x}, y, {}, Args{inverse, x.shape()}, [](Tensor dy, Saved&, Sink&, Args a) -> Grads {
+    Tensor dx = empty(a.from, dy.dtype(), dy.device());
+    kernels(dy).permute(view(dy), a.inverse, mut(dx));
+    return {dx};
+  });
+}
+
+// The gradient is written into, or added to, its window of the running gradient.
+Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
+  check(static_cast<bool>(x), "slice", "needs a tensor");
+  const int a = checked_axis("slice", x.shape(), axis);
+  check(0 <= begin && begin <= end && end <= x.size(a), "slice", "[{}, {}) is not within axis {} of {}",
+        begin, end, a, x);
+  const Window w(x.shape(), a, begin, end - begin);
+  Shape shape = x.shape();
+  shape.dim[a] = end - begin;
+  Tensor y;
+  if (w.outer == 1) {
+    y = x.alias(shape, begin * w.inner);
+  } else {
+    check_floating("slice", x);
+    y = empty(shape, x.dtype(), x.device());
+    read_window(x, w, y);
+  }
+  return record("slice", {x}, y, {}, w, [](Tensor dy, Saved&, Sink& sink, Window w) -> Grads {
+    auto dx = sink.into(0);
+    if (!dx.add) kernels(dy).fill(mut(dx.grad), 0);
+    write_window(dy, w, dx.grad, dx.add);
+    return {};
+  });
+}
+
+namespace {
+
+// The parts' sizes along the axis, for the way back.
+struct Parts {
+  static constexpr size_t kMost = 14;
+  int axis, count;
+  int64_t size[kMost];
+};
+
+}  // namespace
+
+Tensor concat(const std::vector<Tensor>& parts, int axis) {
+  check(!parts.empty() && parts[0], "concat", "needs at least one tensor");
+  const int a = checked_axis("concat", parts[0].shape(), axis);
+  if (parts.size() > Parts::kMost) {  // more than fit beside the node: concatenate the first ones
+    std::vector<Tensor> rest{concat({parts.begin(), parts.begin() + Parts::kMost}, a)};
+    rest.insert(rest.end(), parts.begin() + Parts::kMost, parts.end());
+    return concat(rest, a);
+  }
+  Shape shape = parts[0].shape();
+  shape.dim[a] = 0;
+  Parts along{a, 0, {}};
+  for (const Tensor& part : parts) {
+    check_alike("concat", parts[0], part);
+    Shape other = part.shape();
+    check(other.rank == shape.rank, "concat", "ranks differ: {} and {}", parts[0], part);
+    along.size[along.count++] = std::exchange(other.dim[a], parts[0].size(a));
+    check(other == parts[0].shape(), "concat", "sizes differ away from axis {}: {} and {}", a, parts[0], part);
+    shape.dim[a] += part.size(a);
+  }
+  Tensor y = empty(shape, parts[0].dtype(), parts[0].device());
+  int64_t at = 0;
+  for (const Tensor& part : parts) {
+    write_window(part, Window(shape, a, at, part.size(a)), y, false);
+    at += part.size(a);
+  }
+  const std::vector<TensorRef> refs(parts.begin(), parts.end());
+  return record("concat", std::span<const TensorRef>(refs), y, {}, along, [](Tensor dy, Saved& s, Sink&, Parts p) -> Grads {
+    Grads grads(static_cast<size_t>(p.count));
+    int64_t at = 0;
+    for (int i = 0; i < p.count; at += p.size[i++]) {
+      if (!s.needs(i)) continue;
+      Shape part = dy.shape();
+      part.dim[p.axis] = p.size[i];
+      grads[static_cast<size_t>(i)] = empty(part, dy.dtype(), dy.device());
+      read_window(dy, Window(dy.shape(), p.axis, at, p.size[i]), grads[static_cast<size_t>(i)]);
+    }
+    return grads;
+  });
+}
+
+std::vector<Tensor> split(const Tensor& x, int axis, const std::vector<int64_t>& sizes) {
+  check(static_cast<bool>(x), "split", "needs a tensor");
+  const int a = checked_axis("split", x.shape(), axis);
+  std::vector<Tensor> parts;
+  int64_t at = 0;
+  for (int64_t size : sizes) {
+    parts.push_back(slice(x, a, at, at + size));
+    at += size;
+  }
+  check(at == x.size(a), "split", "sizes add up to {}, but axis {} of {} has {}", at, a, x, x.size(a));
+  return parts;
+}
+
+}  // namespace bonsai
