@@ -244,7 +244,11 @@ std::vector<Tape::Entry> Tape::entries() const {
     for (uint32_t i = 0; i < node.saved.count && node.saved.begin + i < saved_.size(); ++i)
       if (const Tensor& t = saved_[node.saved.begin + i].tensor)
         bytes += static_cast<size_t>(t.elements()) * size_of(t.dtype());
-    all.push_back({node.op, node.path, bytes, node.reached});
+    all.push_back({node.op, node.path, bytes, node.reached, {}});
+    for (uint32_t i = 0; i < node.inputs.count; ++i)
+      if (const int32_t s = input_slots_[node.inputs.begin + i]; s >= 0)
+        if (const Parameter* p = slots_[static_cast<size_t>(s)].parameter)
+          all.back().parameters.push_back(p);
   }
   return all;
 }

@@ -110,6 +110,7 @@ class Tape {
     const std::string* path;  // the layer, null outside every layer
     size_t saved_bytes;
     bool reached;  // by the last backward
+    std::vector<const Parameter*> parameters;  // among its inputs
   };
   std::vector<Entry> entries() const;
   size_t size() const { return nodes_.size(); }

