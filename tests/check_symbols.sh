@@ -24,13 +24,14 @@ check() {
       failed=1
     fi
     objects=$((objects + 1))
-    # W and V: weak functions and data, u: one for the whole program.
+    # W and V: weak functions and data, u: one for the whole program. Two of the compilers' own do no
+    # harm: DW.ref.* is a pointer to the unwinder, __clang_call_terminate two calls and nothing else.
     while read -r line; do
       echo "$object: the weak symbol \"$line\" is not in the namespace $level;" \
         "put what it names inside namespace BONSAI_LEVEL or keep it out of kernels."
       failed=1
     done < <(awk -v inside="::$level::" '
-      $2 ~ /^[WVu]$/ && index($0, inside) == 0 { sub(/^[^ ]* [WVu] /, ""); print }' <<<"$names")
+      $2 ~ /^[WVu]$/ && $3 !~ /^(DW\.ref\..*|__clang_call_terminate)$/ && index($0, inside) == 0 { sub(/^[^ ]* [WVu] /, ""); print }' <<<"$names")
   done
 }
 

@@ -17,6 +17,8 @@
 
 namespace bonsai {
 
+class InputFile;
+
 // A file to read from. Opening reads and checks the header alone; each read takes one tensor's bytes.
 // The file stays open, so a new one renamed over the same path is not mixed in. Copies share it.
 class SafetensorsFile {
@@ -40,19 +42,16 @@ class SafetensorsFile {
   Tensor read(std::string_view name) const;
   Tensor read(std::string_view name, DType as) const;  // rounded to f32 or widened to f64
 
-  struct Handle;
-
  private:
   const Entry& entry(std::string_view name) const;
 
-  std::shared_ptr<const Handle> file_;
+  std::shared_ptr<const InputFile> file_;
   std::map<std::string, std::string> metadata_;
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-// Puts a new file in place of `path` once all of it is on the disk; until then, and after a failure,
-// the old one stays. Writes to <path>.tmp-<process id>: one writer of a path at a time. The data is
-// in the order given, but f64 comes first: that keeps every tensor aligned, which PyTorch relies on.
+// Replaces the file once all of it is on the disk; after a failure the old one is intact (see file.h).
+// The data lies in the order given, but f64 comes first: every tensor is aligned, as PyTorch requires.
 void write_safetensors(const std::filesystem::path& path,
                        const std::vector<std::pair<std::string, Tensor>>& tensors,
                        const std::map<std::string, std::string>& metadata = {});

@@ -112,11 +112,9 @@ void backward_tile(const Tile& t, const AttentionGradients& d) {
   multiply(t.rows, width, a.d_v, real(1), t.at(d.dy), d.dy.row, false, t.all(a.v), a.v.row, true,
            real(0), ds, width);
   for (int64_t i = 0; i < t.rows; ++i) {
-    const real* w = p + i * width;
     real* s = ds + i * width;
     if (a.dropout > 0) drop(t, i, s, s, width);
-    const real mean = dot(w, s, width);
-    for (int64_t j = 0; j < width; ++j) s[j] = w[j] * (s[j] - mean);
+    softmax_gradient(p + i * width, s, s, width);
   }
   const real scale = static_cast<real>(a.scale);
   multiply(t.rows, a.d_k, width, scale, ds, width, false, t.all(a.k), a.k.row, false, real(0),

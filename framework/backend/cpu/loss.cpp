@@ -50,7 +50,8 @@ void cross_entropy(View logits, View target, const CrossEntropy& options, MutVie
   loss.as<real>()[0] = options.mean && count > 0 ? total / static_cast<real>(count) : total;
 }
 
-// dlogits = dloss * (softmax - target distribution), over the count for the mean.
+// dlogits = dloss * (softmax - target distribution), over the count for the mean. At the target,
+// p - 1 is taken as minus the sum of the other p: it keeps its digits where p is nearly 1.
 void cross_entropy_backward(View logits, View target, View stats, View dloss,
                             const CrossEntropy& options, MutView dlogits) {
   const int64_t n = logits.shape[-1], rows = target.shape.elements();
@@ -63,8 +64,15 @@ void cross_entropy_backward(View logits, View target, View stats, View dloss,
     real* out = dlogits.as<real>() + row * n;
     if (ids[row] == options.ignore_index) return fill(out, n, 0);
     const real top = stats.as<real>()[2 * row], scale = 1 / stats.as<real>()[2 * row + 1];
-    for (int64_t j = 0; j < n; ++j) out[j] = g * (math::exp(x[j] - top) * scale - soft);
-    out[ids[row]] -= g * static_cast<real>(1 - options.label_smoothing);
+    const int64_t target = ids[row];
+    real others = 0;
+#pragma omp simd reduction(+ : others)
+    for (int64_t j = 0; j < n; ++j) {
+      const real p = math::exp(x[j] - top) * scale;
+      others += j == target ? real(0) : p;
+      out[j] = g * (p - soft);
+    }
+    out[target] = g * (static_cast<real>(options.label_smoothing) - soft - others);
   });
 }
 

@@ -24,11 +24,7 @@ void softmax(View x, MutView y) {
 void softmax_backward(View y, View dy, MutView dx) {
   const int64_t n = y.shape[-1];
   for_rows(y.shape.rows(), n, [&](int64_t row) {
-    const real* p = y.as<real>() + row * n;
-    const real* d = dy.as<real>() + row * n;
-    real* out = dx.as<real>() + row * n;
-    const real mean = dot(p, d, n);
-    for (int64_t i = 0; i < n; ++i) out[i] = p[i] * (d[i] - mean);
+    softmax_gradient(y.as<real>() + row * n, dy.as<real>() + row * n, dx.as<real>() + row * n, n);
   });
 }
 
@@ -47,14 +43,24 @@ void log_softmax(View x, MutView y) {
   });
 }
 
+// dx = d - p sum(d). Where p is largest it may be nearly 1, and there dx = d sum(other p) - p sum(other d).
 void log_softmax_backward(View y, View dy, MutView dx) {
   const int64_t n = y.shape[-1];
   for_rows(y.shape.rows(), n, [&](int64_t row) {
     const real* l = y.as<real>() + row * n;
     const real* d = dy.as<real>() + row * n;
     real* out = dx.as<real>() + row * n;
-    const real sum = sum_of(d, n);
-    for (int64_t i = 0; i < n; ++i) out[i] = d[i] - math::exp(l[i]) * sum;
+    int64_t k = 0;
+    for (int64_t i = 1; i < n; ++i)
+      if (l[i] > l[k]) k = i;
+    real other_p = 0, other_d = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      other_p += i == k ? real(0) : math::exp(l[i]);
+      other_d += i == k ? real(0) : d[i];
+    }
+    const real at_k = n ? d[k] * other_p - math::exp(l[k]) * other_d : real(0);
+    const real sum = n ? other_d + d[k] : real(0);
+    for (int64_t i = 0; i < n; ++i) out[i] = i == k ? at_k : d[i] - math::exp(l[i]) * sum;
   });
 }
 

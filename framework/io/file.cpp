@@ -1,0 +1,102 @@
+#include "framework/io/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "framework/core/error.h"
+
+namespace bonsai {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kWhere = "file";
+
+void require_call(bool ok, const std::string& path, const char* otherwise) {
+  if (!ok) fail(kWhere, "{}: {}: {}", path, otherwise, std::generic_category().message(errno));
+}
+
+// A link stays, and the file it leads to is replaced. A device must not be: /dev/null would be gone.
+fs::path replaceable(const fs::path& path) {
+  std::error_code code;
+  const fs::file_status status = fs::status(path, code);
+  if (!fs::exists(status)) return path;
+  check(fs::is_regular_file(status), kWhere, "{}: cannot be replaced: it is {}", path.string(),
+        fs::is_directory(status) ? "a directory" : "not a regular file");
+  const fs::path found = fs::canonical(path, code);
+  return code ? path : found;
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (number >= 0) ::close(number);
+}
+
+// O_NONBLOCK: opening a pipe would otherwise wait for someone to write to it.
+InputFile::InputFile(const fs::path& path)
+    : path_(path.string()), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  require_call(file_.number >= 0, path_, "cannot be opened");
+  struct stat status = {};
+  require_call(::fstat(file_.number, &status) == 0, path_, "cannot be examined");
+  check(S_ISREG(status.st_mode), kWhere, "{}: cannot be read: it is {}", path_,
+        S_ISDIR(status.st_mode) ? "a directory" : "not a regular file");
+  bytes_ = static_cast<uint64_t>(status.st_size);
+}
+
+// pread, not mmap: touching a page of a mapped file that was cut meanwhile would kill the process.
+void InputFile::read(uint64_t at, void* to, size_t bytes) const {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t got = ::pread(file_.number, static_cast<char*>(to) + done, bytes - done,
+                                static_cast<off_t>(at + done));
+    if (got < 0 && errno == EINTR) continue;
+    require_call(got >= 0, path_, "cannot be read");
+    check(got > 0, kWhere, "{}: ends at byte {}; it had {} bytes when it was opened", path_,
+          at + done, bytes_);
+    done += static_cast<size_t>(got);
+  }
+}
+
+ReplacementFile::ReplacementFile(const fs::path& path) : path_(replaceable(path)) {
+  const fs::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
+  folder_.number = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  require(folder_.number >= 0, "its folder cannot be opened");
+  const std::string part = fmt::format("{}.tmp-{}", path_.string(), ::getpid());
+  file_.number = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  require(file_.number >= 0, "cannot be written");
+  part_ = part;
+}
+
+ReplacementFile::~ReplacementFile() {
+  if (!part_.empty()) ::unlink(part_.c_str());
+}
+
+void ReplacementFile::write(const void* from, size_t bytes) {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t put = ::write(file_.number, static_cast<const char*>(from) + done, bytes - done);
+    if (put < 0 && errno == EINTR) continue;
+    require(put >= 0, "cannot be written");
+    done += static_cast<size_t>(put);
+  }
+}
+
+void ReplacementFile::commit() {
+  require(::fsync(file_.number) == 0, "cannot be written");
+  require(::close(std::exchange(file_.number, -1)) == 0, "cannot be written");
+  require(::rename(part_.c_str(), path_.c_str()) == 0, "cannot be put in place");
+  part_.clear();
+  // Some file systems cannot synchronise a folder and say so by EINVAL.
+  require(::fsync(folder_.number) == 0 || errno == EINVAL,
+          "is written, but a power cut may undo that");
+}
+
+void ReplacementFile::require(bool ok, const char* otherwise) const {
+  require_call(ok, path_.string(), otherwise);
+}
+
+}  // namespace bonsai

@@ -1,0 +1,75 @@
+#include "layers/decoder.h"
+
+#include <cmath>
+
+namespace bonsai {
+namespace {
+
+DecoderConfig checked(const std::string& where, const DecoderConfig& c) {
+  check_config(where.empty() ? "decoder" : where, c);
+  check(c.d_model % c.n_heads == 0, where.empty() ? "decoder" : where, "d_model {} is not divisible by n_heads {}",
+        c.d_model, c.n_heads);
+  return c;
+}
+
+BlockConfig block_config(const DecoderConfig& c) {
+  const double output = c.deviation / std::sqrt(2.0 * static_cast<double>(c.n_layers));
+  return {.attention = {.d_model = c.d_model,
+                        .n_heads = c.n_heads,
+                        .causal = true,
+                        .bias = c.bias,
+                        .output_bias = c.bias,
+                        .attention_dropout = c.dropout,
+                        .residual_dropout = c.dropout,
+                        .deviation = c.deviation,
+                        .output_deviation = output},
+          .mlp = {.d_model = c.d_model,
+                  .d_hidden = c.d_hidden,
+                  .activation = c.activation,
+                  .bias = c.bias,
+                  .dropout = c.dropout,
+                  .deviation = c.deviation,
+                  .output_deviation = output},
+          .norm = c.norm,
+          .norm_eps = c.norm_eps,
+          .norm_bias = c.bias};
+}
+
+}  // namespace
+
+Decoder::Decoder(Module* parent, std::string name, const DecoderConfig& c)
+    : Layer(parent, std::move(name)),
+      config_(checked(path(), c)),
+      token{this, "token", {.entries = c.vocab_size, .width = c.d_model, .deviation = c.deviation}},
+      position_(make_positions(this, "position", c.position,
+                               {.block_size = c.block_size, .width = c.d_model, .deviation = c.deviation})),
+      dropout_{this, "dropout", {.p = c.dropout}} {
+  for (int64_t i = 0; i < c.n_layers; ++i) blocks_.emplace_back(this, "block." + std::to_string(i), block_config(c));
+  norm_ = make_norm(this, "norm", c.norm, c.d_model, c.norm_eps, c.bias);
+  if (!c.tie_embeddings)
+    head_ = std::make_unique<Linear>(
+        this, "head", LinearConfig{.in = c.d_model, .out = c.vocab_size, .bias = false, .deviation = c.deviation});
+}
+
+Tensor Decoder::embed(const Tensor& ids, Context& context) {
+  PathScope scope(path());
+  check(ids && ids.rank() == 2, "decoder", "needs ids (batch,time), got {}", ids);
+  check(context.first_position + ids.size(1) <= config_.block_size, "decoder",
+        "{} tokens from position {} exceed block_size {}", ids.size(1), context.first_position, config_.block_size);
+  const Tensor x = token(ids, context);
+  return dropout_(position_ ? (*position_)(x, context) : x, context);
+}
+
+Tensor Decoder::trunk(const Tensor& x, Context& context) {
+  PathScope scope(path());
+  Tensor h = x;
+  for (Block& block : blocks_) h = block(h, context);
+  return (*norm_)(h, context);
+}
+
+Tensor Decoder::head(const Tensor& features, Context& context) {
+  PathScope scope(path());
+  return head_ ? (*head_)(features, context) : linear(features, token.weight->value);
+}
+
+}  // namespace bonsai

@@ -1,0 +1,77 @@
+// A decoder-only transformer: ids in, logits of the next id out.
+#pragma once
+
+#include <deque>
+
+#include "layers/block.h"
+#include "layers/embedding.h"
+#include "layers/position.h"
+
+namespace bonsai {
+
+struct DecoderConfig {
+  int64_t vocab_size = 65;
+  int64_t block_size = 64;
+  int64_t n_layers = 4;
+  int64_t n_heads = 4;
+  int64_t d_model = 128;
+  int64_t d_hidden = 0;
+  double dropout = 0;
+  std::string activation = "gelu_tanh";
+  std::string norm = "layer_norm";
+  double norm_eps = 1e-5;
+  std::string position = "learned";
+  bool bias = true;
+  bool tie_embeddings = true;
+  double deviation = 0.02;
+  template <class V>
+  void visit(V& v) {
+    v("vocab_size", vocab_size, "number of token ids", at_least(1));
+    v("block_size", block_size, "longest sequence", at_least(1));
+    v("n_layers", n_layers, "number of blocks", at_least(1));
+    v("n_heads", n_heads, "attention heads a block; divides d_model", at_least(1));
+    v("d_model", d_model, "width of the residual stream", at_least(1));
+    v("d_hidden", d_hidden, "width inside the feed-forward layers; 0 chooses 4 * d_model", at_least(0));
+    v("dropout", dropout, "dropout of embeddings, attention weights and residual additions", between(0, 1));
+    v("activation", activation, "of the feed-forward layers", kActivations);
+    v("norm", norm, "kind of norm", OneOf{{"layer_norm", "rms_norm"}});
+    v("norm_eps", norm_eps, "added to the variance, inside the root", at_least(0));
+    v("position", position, "what is added to token vectors", OneOf{{"learned", "sinusoidal", "none"}});
+    v("bias", bias, "biases of projections and norms");
+    v("tie_embeddings", tie_embeddings, "whether the head is the token table");
+    v("deviation", deviation,
+      "standard deviation of the first weights; a block's two output projections have it over sqrt(2 n_layers)", at_least(0));
+  }
+};
+
+class Decoder final : public Layer {
+ public:
+  Decoder(Module* parent, std::string name, const DecoderConfig& c);
+
+  const DecoderConfig& config() const { return config_; }
+
+  // forward is these three in turn; the parts are for whatever needs the embeddings or the features.
+  Tensor embed(const Tensor& ids, Context& context);     // i32 (B,T) -> (B,T,C)
+  Tensor trunk(const Tensor& x, Context& context);       // (B,T,C) -> (B,T,C), normalised
+  Tensor head(const Tensor& features, Context& context); // (B,T,C) -> (B,T,V)
+
+ protected:
+  Tensor forward(const Tensor& ids, Context& context) override {
+    return head(trunk(embed(ids, context), context), context);
+  }
+
+ private:
+  DecoderConfig config_;
+
+ public:
+  Embedding token;
+
+ private:
+  std::unique_ptr<Layer> position_;
+  Dropout dropout_;
+  std::deque<Block> blocks_;
+  std::unique_ptr<Layer> norm_;
+  std::unique_ptr<Linear> head_;  // null where tied
+};
+
+}  // namespace bonsai

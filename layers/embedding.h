@@ -1,0 +1,37 @@
+// A table of vectors, one an id.
+#pragma once
+
+#include "framework/config/visit.h"
+#include "framework/ops/ops.h"
+#include "layers/module.h"
+
+namespace bonsai {
+
+struct EmbeddingConfig {
+  int64_t entries = 1;
+  int64_t width = 1;
+  double deviation = 0.02;
+  template <class V>
+  void visit(V& v) {
+    v("entries", entries, "number of ids", at_least(1));
+    v("width", width, "width of a vector", at_least(1));
+    v("deviation", deviation, "standard deviation of the first weights", at_least(0));
+  }
+};
+
+class Embedding final : public Layer {
+ public:
+  Embedding(Module* parent, std::string name, const EmbeddingConfig& c) : Layer(parent, std::move(name)) {
+    check_config(path(), c);
+    weight = &add_parameter("weight", {c.entries, c.width}, normal(c.deviation));
+  }
+
+  Parameter* weight = nullptr;  // (entries, width)
+
+ protected:
+  Tensor forward(const Tensor& ids, Context&) override {  // i32 (...) -> (...,width)
+    return embedding(weight->value, ids);
+  }
+};
+
+}  // namespace bonsai

@@ -1,0 +1,41 @@
+// y = x W^T + b
+#pragma once
+
+#include "framework/config/visit.h"
+#include "framework/ops/ops.h"
+#include "layers/module.h"
+
+namespace bonsai {
+
+struct LinearConfig {
+  int64_t in = 1;
+  int64_t out = 1;
+  bool bias = true;
+  double deviation = 0.02;
+  template <class V>
+  void visit(V& v) {
+    v("in", in, "width of the input", at_least(1));
+    v("out", out, "width of the output", at_least(1));
+    v("bias", bias, "whether to add a bias");
+    v("deviation", deviation, "standard deviation of the first weights", at_least(0));
+  }
+};
+
+class Linear final : public Layer {
+ public:
+  Linear(Module* parent, std::string name, const LinearConfig& c) : Layer(parent, std::move(name)) {
+    check_config(path(), c);
+    weight = &add_parameter("weight", {c.out, c.in}, normal(c.deviation));
+    if (c.bias) bias = &add_parameter("bias", {c.out}, constant(0));
+  }
+
+  Parameter* weight = nullptr;  // (out, in)
+  Parameter* bias = nullptr;    // (out), or null
+
+ protected:
+  Tensor forward(const Tensor& x, Context&) override {  // (...,in) -> (...,out)
+    return linear(x, weight->value, bias ? bias->value : Tensor());
+  }
+};
+
+}  // namespace bonsai

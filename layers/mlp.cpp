@@ -1,0 +1,22 @@
+#include "layers/mlp.h"
+
+namespace bonsai {
+
+Tensor (*activation_named(const std::string& name))(const Tensor&) {
+  if (name == "gelu") return gelu;
+  if (name == "gelu_tanh") return gelu_tanh;
+  if (name == "relu") return relu;
+  if (name == "silu") return silu;
+  if (name == "sigmoid") return sigmoid;
+  if (name == "tanh") return tanh;
+  fail("activation", "there is no activation '{}'", name);
+}
+
+FeedForward::FeedForward(Module* parent, std::string name, const FeedForwardConfig& c)
+    : Layer(parent, std::move(name)),
+      activation_((check_config(path(), c), activation_named(c.activation))),
+      up{this, "up", {.in = c.d_model, .out = c.d_hidden ? c.d_hidden : 4 * c.d_model, .bias = c.bias, .deviation = c.deviation}},
+      down{this, "down", {.in = c.d_hidden ? c.d_hidden : 4 * c.d_model, .out = c.d_model, .bias = c.bias, .deviation = c.output_deviation}},
+      dropout{this, "dropout", {.p = c.dropout}} {}
+
+}  // namespace bonsai

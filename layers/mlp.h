@@ -1,0 +1,50 @@
+// The feed-forward layer: down(activation(up(x))).
+#pragma once
+
+#include "layers/dropout.h"
+#include "layers/linear.h"
+
+namespace bonsai {
+
+// Activations by the name of their op.
+inline const OneOf kActivations{{"gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh"}};
+Tensor (*activation_named(const std::string& name))(const Tensor&);
+
+struct FeedForwardConfig {
+  int64_t d_model = 1;
+  int64_t d_hidden = 0;
+  std::string activation = "gelu_tanh";
+  bool bias = true;
+  double dropout = 0;
+  double deviation = 0.02;
+  double output_deviation = 0.02;
+  template <class V>
+  void visit(V& v) {
+    v("d_model", d_model, "width of the residual stream", at_least(1));
+    v("d_hidden", d_hidden, "width inside; 0 chooses 4 * d_model", at_least(0));
+    v("activation", activation, "function between the two projections", kActivations);
+    v("bias", bias, "biases of both projections");
+    v("dropout", dropout, "dropout of the output", between(0, 1));
+    v("deviation", deviation, "standard deviation of the first weights of `up`", at_least(0));
+    v("output_deviation", output_deviation, "standard deviation of the first weights of `down`", at_least(0));
+  }
+};
+
+class FeedForward final : public Layer {
+ public:
+  FeedForward(Module* parent, std::string name, const FeedForwardConfig& c);
+
+ protected:
+  Tensor forward(const Tensor& x, Context& context) override {  // (...,C) -> (...,C)
+    return dropout(down(activation_(up(x, context)), context), context);
+  }
+
+ private:
+  Tensor (*activation_)(const Tensor&);
+
+ public:
+  Linear up, down;
+  Dropout dropout;
+};
+
+}  // namespace bonsai

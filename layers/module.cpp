@@ -1,0 +1,59 @@
+#include "layers/module.h"
+
+#include <algorithm>
+
+#include "framework/autograd/dispatch.h"
+
+namespace bonsai {
+
+Module::Module(const Build& build) : build_(build) {}
+
+Module::Module(Module* parent, std::string name)
+    : parent_(parent),
+      path_(parent->path_.empty() ? name : name.empty() ? parent->path_ : parent->path_ + "." + name),
+      build_(parent->build_) {
+  for (const Module* sibling : parent->children_)
+    check(name.empty() || sibling->path_ != path_, "module", "there are two children named {}", path_);
+  parent->children_.push_back(this);
+}
+
+Module::~Module() {
+  if (parent_) std::erase(parent_->children_, this);
+}
+
+std::vector<Parameter*> Module::parameters() {
+  std::vector<Parameter*> all;
+  for (Parameter& p : own_) all.push_back(&p);
+  for (Module* child : children_) {
+    const auto below = child->parameters();
+    all.insert(all.end(), below.begin(), below.end());
+  }
+  return all;
+}
+
+Parameter& Module::parameter(const std::string& path) {
+  for (Parameter* p : parameters())
+    if (p->path == path) return *p;
+  fail("module", "there is no parameter {}", path);
+}
+
+Parameter& Module::add_parameter(const std::string& name, const Shape& shape, const Initial& initial) {
+  const std::string path = path_.empty() ? name : path_ + "." + name;
+  const Tensor value = initial_tensor(shape, initial, build_.dtype, build_.device, random_key(build_.seed, path));
+  return own_.emplace_back(path, value, /*decay=*/shape.rank >= 2);
+}
+
+void copy_parameters(Module& from, Module& to) {
+  const auto sources = from.parameters(), targets = to.parameters();
+  check(sources.size() == targets.size(), "copy_parameters", "the modules have {} and {} parameters",
+        sources.size(), targets.size());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const Parameter& source = *sources[i];
+    Parameter& target = *targets[i];
+    check(source.path == target.path && source.value.shape() == target.value.shape(), "copy_parameters",
+          "{} does not match {}", source.value, target.value);
+    copy_into(source.value.to(target.value.dtype()), target.value);
+  }
+}
+
+}  // namespace bonsai

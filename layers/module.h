@@ -1,0 +1,72 @@
+// Modules own parameters and name them by where they stand: "block.3.attention.query.weight".
+//
+// Parent and name are given at construction, so declaring a child registers it:
+//
+//   Linear query{this, "query", {.in = d_model, .out = d_model}};
+//
+// The root takes the dtype, device and seed, and children inherit them: no layer names them.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "framework/core/parameter.h"
+#include "layers/context.h"
+#include "layers/init.h"
+
+namespace bonsai {
+
+struct Build {
+  DType dtype = DType::f32;
+  Device device = {};
+  uint64_t seed = 1;
+};
+
+class Module {
+ public:
+  explicit Module(const Build& build = {});   // a root
+  Module(Module* parent, std::string name);   // an empty name adds nothing to the path
+  virtual ~Module();                          // a parent outlives its children
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  const std::string& path() const { return path_; }
+  const Build& build() const { return build_; }
+  const std::vector<Module*>& children() const { return children_; }
+
+  // Of this module and all below it, each once, in the order of declaration.
+  std::vector<Parameter*> parameters();
+  Parameter& parameter(const std::string& path);  // by its whole path; an error where there is none
+
+ protected:
+  // A new parameter, whose first values depend on (seed, path) alone. Matrices and tables take part
+  // in weight decay; vectors (biases, norm gains) do not.
+  Parameter& add_parameter(const std::string& name, const Shape& shape, const Initial& initial);
+
+ private:
+  Module* parent_ = nullptr;
+  std::string path_;
+  Build build_;
+  std::vector<Module*> children_;
+  std::deque<Parameter> own_;
+};
+
+// Whatever maps one tensor to one tensor; what a YAML file can name is one of these. Called as
+// layer(x, context), which makes errors, traces and profiles name the layer.
+class Layer : public Module {
+ public:
+  using Module::Module;
+  Tensor operator()(const Tensor& x, Context& context) {
+    PathScope scope(path());
+    return forward(x, context);
+  }
+
+ protected:
+  virtual Tensor forward(const Tensor& x, Context& context) = 0;
+};
+
+// Copies values by path, converting the dtype: how a float64 twin gets its weights.
+void copy_parameters(Module& from, Module& to);
+
+}  // namespace bonsai
