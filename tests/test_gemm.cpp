@@ -14,6 +14,7 @@ namespace {
 
 constexpr DType kFloating[] = {DType::f32, DType::f64};
 constexpr bool kBoth[] = {false, true};
+constexpr double kNan = NAN, kInf = INFINITY;
 
 double tolerance(DType dtype) { return dtype == DType::f32 ? 2e-6 : 1e-14; }
 
@@ -106,7 +107,7 @@ TEST(Gemm, EveryWayOfCuttingGivesTheRightProductsAndGradients) {
     int64_t m, k, n;
   } sizes[] = {{97, 40, 31},  {193, 64, 50},  {145, 17, 144}, {40, 64, 193}, {31, 8, 300},  {900, 10, 7},  {7, 10, 900},
                {33, 289, 40}, {33, 288, 40},  {5, 1000, 5},   {130, 500, 9}, {9, 500, 130}, {1, 300, 130}, {4, 513, 200},
-               {3, 7, 700},   {2, 40000, 70}, {64, 64, 64},   {96, 192, 96}};
+               {3, 7, 700},   {2, 1500, 70}, {64, 64, 64},   {96, 192, 96}};
   for (const auto& s : sizes)
     for (const DType dtype : kFloating) {
       for (bool ta : kBoth)
@@ -189,7 +190,7 @@ TEST(Gemm, OldContentOfAResultNeverShows) {
       const Tensor b = tensor({n, n}, numbers, dtype), bias = full({n}, 8, dtype);
       for (bool ta : kBoth)
         for (bool tb : kBoth) {
-          for (const double old : {static_cast<double>(NAN), INFINITY, -INFINITY}) {
+          for (const double old : {kNan, kInf, -kInf}) {
             EXPECT_TRUE(same_bits(times_identity(b, ta, tb, full({n, n}, old, dtype), false), b)) << n << " over " << old;
             EXPECT_TRUE(same_bits(times_identity(b, ta, tb, full({n, n}, old, dtype), false, bias), add(b, bias))) << n;
           }
@@ -207,7 +208,7 @@ void multiply_directly(int64_t n, DType dtype) {
   for (const auto run : {multiply, static_cast<decltype(multiply)>(cpu::own_multiply<T>)})
     for (bool ta : kBoth)
       for (bool tb : kBoth)
-        for (const double old : {static_cast<double>(NAN), INFINITY, 2.0}) {
+        for (const double old : {kNan, kInf, 2.0}) {
           const bool adds = old == 2;
           Tensor c = full({n, n}, old, dtype);
           const T* second = (tb ? turned : b).template span<T>().data();

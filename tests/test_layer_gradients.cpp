@@ -1,0 +1,155 @@
+// Every layer's gradients against differences in f64: inputs and parameters, by what a user would build.
+#include <fstream>
+#include <regex>
+
+#include "framework/checks/gradcheck.h"
+#include "framework/ops/ops.h"
+#include "layers/decoder.h"
+
+#include "tests/support.h"
+
+namespace bonsai::test {
+namespace {
+
+// A layer to check: what it is built as, how it is called, and on which inputs.
+struct LayerCase {
+  std::string layer;
+  std::string variant;
+  std::vector<Tensor> inputs;
+  // Builds the layer under the root and returns a call of it.
+  std::function<DifferentiableFunction(Module&, std::vector<std::unique_ptr<Module>>&)> build;
+
+  std::string name() const { return variant.empty() ? layer : layer + " (" + variant + ")"; }
+};
+
+Tensor input(const Shape& shape, uint64_t seed = 1) { return random_tensor(shape, DType::f64, seed); }
+
+Context training() {
+  Context c;
+  c.training = true;
+  c.random = {.seed = 7, .step = 3};
+  return c;
+}
+
+// A Layer of one input.
+template <class T, class Config>
+LayerCase one_input(std::string layer, std::string variant, Tensor x, Config config) {
+  return {std::move(layer), std::move(variant), {std::move(x)}, [config](Module& root, auto& owner) -> DifferentiableFunction {
+            auto made = std::make_unique<T>(&root, "layer", config);
+            T* made_layer = made.get();
+            owner.push_back(std::move(made));
+            return [made_layer](const std::vector<Tensor>& in) {
+              Context context = training();
+              return (*made_layer)(in[0], context);
+            };
+          }};
+}
+
+LayerCase multi_head(std::string variant, MultiHeadAttentionConfig c, int64_t queries, int64_t keys, bool weights = false) {
+  const int64_t d_key = c.d_key ? c.d_key : c.d_model, d_value = c.d_value ? c.d_value : c.d_model;
+  return {"MultiHeadAttention", std::move(variant),
+          {input({2, queries, c.d_model}), input({2, keys, d_key}, 2), input({2, keys, d_value}, 3)},
+          [c, weights](Module& root, auto& owner) -> DifferentiableFunction {
+            auto made = std::make_unique<MultiHeadAttention>(&root, "layer", c);
+            MultiHeadAttention* layer = made.get();
+            owner.push_back(std::move(made));
+            return [layer, weights](const std::vector<Tensor>& in) {
+              Context context = training();
+              if (!weights) return (*layer)(in[0], in[1], in[2], context);
+              const AttentionResult r = layer->with_weights(in[0], in[1], in[2], context);
+              return add(sum(r.output), sum(mul(r.weights, r.weights)));
+            };
+          }};
+}
+
+BlockConfig block_config(int64_t n_heads, bool causal, const char* norm) {
+  BlockConfig c;
+  c.attention = {.d_model = 6, .n_heads = n_heads, .causal = causal, .deviation = 0.5, .output_deviation = 0.5};
+  c.mlp.d_model = 6, c.mlp.deviation = 0.5, c.mlp.output_deviation = 0.5;
+  c.norm = norm;
+  return c;
+}
+
+std::vector<LayerCase> layer_cases() {
+  const Tensor x = input({2, 5, 6});
+  std::vector<LayerCase> all = {
+      one_input<Linear>("Linear", "", x, LinearConfig{.in = 6, .out = 4}),
+      one_input<Linear>("Linear", "no bias", x, LinearConfig{.in = 6, .out = 6, .bias = false}),
+      one_input<Embedding>("Embedding", "", tensor({2, 3}, {0, 4, 4, 1, 2, 4}, DType::i32), EmbeddingConfig{.entries = 5, .width = 3}),
+      one_input<LayerNorm>("LayerNorm", "", x, LayerNormConfig{.width = 6}),
+      one_input<LayerNorm>("LayerNorm", "no bias", x, LayerNormConfig{.width = 6, .bias = false}),
+      one_input<RMSNorm>("RMSNorm", "", x, RMSNormConfig{.width = 6}),
+      one_input<Dropout>("Dropout", "", x, DropoutConfig{.p = 0.3}),
+      one_input<LearnedPositions>("LearnedPositions", "", x, PositionConfig{.block_size = 5, .width = 6}),
+      one_input<SinusoidalPositions>("SinusoidalPositions", "", x, PositionConfig{.block_size = 7, .width = 6}),
+      one_input<FeedForward>("FeedForward", "", x, FeedForwardConfig{.d_model = 6, .dropout = 0.2, .deviation = 0.5, .output_deviation = 0.5}),
+      one_input<FeedForward>("FeedForward", "silu, no bias", x,
+                             FeedForwardConfig{.d_model = 6, .d_hidden = 5, .activation = "silu", .bias = false, .deviation = 0.5}),
+      one_input<Block>("Block", "", x, block_config(2, true, "layer_norm")),
+      one_input<Block>("Block", "rms_norm", x, block_config(3, false, "rms_norm")),
+      multi_head("self-attention sizes", {.d_model = 6, .n_heads = 2, .causal = true, .deviation = 0.5}, 4, 4),
+      multi_head("cross-attention", {.d_model = 6, .n_heads = 3, .d_key = 4, .d_value = 5, .deviation = 0.5, .output_deviation = 0.5}, 3, 5),
+      multi_head("no bias, dropout",
+                 {.d_model = 6, .n_heads = 2, .causal = true, .bias = false, .output_bias = false, .attention_dropout = 0.3, .residual_dropout = 0.2, .deviation = 0.5},
+                 4, 4),
+      multi_head("with weights", {.d_model = 6, .n_heads = 2, .causal = true, .deviation = 0.5}, 4, 4, true),
+  };
+  all.push_back({"CausalMask", "", {input({2, 4, 6})}, [](Module& root, auto& owner) -> DifferentiableFunction {
+                   owner.push_back(std::make_unique<CausalMask>(&root, "layer"));
+                   Layer* mask = static_cast<Layer*>(owner.back().get());
+                   return [mask](const std::vector<Tensor>& in) {
+                     Context context;
+                     return softmax((*mask)(in[0], context));
+                   };
+                 }});
+  for (const bool weights : {false, true})
+    all.push_back({"ScaledDotProductAttention", weights ? "with weights, a learned mask" : "causal",
+                   {input({2, 4, 3}), input({2, 6, 3}, 2), input({2, 6, 5}, 3), input({4, 6}, 4)},
+                   [weights](Module& root, auto& owner) -> DifferentiableFunction {
+                     owner.push_back(std::make_unique<ScaledDotProductAttention>(
+                         &root, "layer", ScaledDotProductAttentionConfig{.causal = true, .dropout = 0.2}));
+                     auto* layer = static_cast<ScaledDotProductAttention*>(owner.back().get());
+                     return [layer, weights](const std::vector<Tensor>& in) {
+                       Context context = training();
+                       if (weights) return (*layer)(in[0], in[1], in[2], context, in[3]);
+                       return add(sum((*layer)(in[0], in[1], in[2], context)), sum(in[3]));
+                     };
+                   }});
+  const Tensor ids = tensor({2, 5}, {0, 3, 3, 1, 6, 2, 2, 5, 4, 0}, DType::i32);
+  const DecoderConfig tiny{.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 4, .dropout = 0.1, .deviation = 0.4};
+  DecoderConfig other = tiny;
+  other.norm = "rms_norm", other.position = "sinusoidal", other.tie_embeddings = false, other.bias = false, other.activation = "gelu";
+  all.push_back(one_input<Decoder>("Decoder", "", ids, tiny));
+  all.push_back(one_input<Decoder>("Decoder", "rms_norm, sinusoidal, untied, no bias", ids, other));
+  return all;
+}
+
+TEST(LayerGradients, AgreeWithDifferences) {
+  for (const LayerCase& c : layer_cases()) {
+    Module root({.dtype = DType::f64, .seed = 5});
+    std::vector<std::unique_ptr<Module>> owner;
+    const DifferentiableFunction f = c.build(root, owner);
+    const GradcheckReport report = gradcheck(c.name(), f, c.inputs, root.parameters());
+    EXPECT_TRUE(report.passed()) << report.text();
+    printf("%s", report.text().c_str());
+  }
+}
+
+// A layer without a case here would be one whose gradient nobody checks.
+TEST(LayerGradients, EveryLayerHasACase) {
+  std::set<std::string> covered;
+  for (const LayerCase& c : layer_cases()) covered.insert(c.layer);
+  const std::regex declared(R"(class (\w+) final : public \w+ \{)");
+  int found = 0;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(BONSAI_SOURCE_DIR "/layers")) {
+    if (file.path().extension() != ".h") continue;
+    std::ifstream in(file.path());
+    const std::string text((std::istreambuf_iterator<char>(in)), {});
+    for (std::sregex_iterator at(text.begin(), text.end(), declared), end; at != end; ++at, ++found)
+      EXPECT_TRUE(covered.count((*at)[1])) << (*at)[1] << " of " << file.path().filename();
+  }
+  EXPECT_GE(found, 13);
+}
+
+}  // namespace
+}  // namespace bonsai::test

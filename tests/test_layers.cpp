@@ -1,0 +1,362 @@
+// What layers promise beside their gradients: names, sizes, errors, dropout, equal bits.
+#include "framework/autograd/arena.h"
+#include "framework/core/parallel.h"
+#include "framework/ops/ops.h"
+#include "layers/decoder.h"
+#include "tests/support.h"
+
+namespace bonsai::test {
+namespace {
+
+DecoderConfig tiny() { return {.vocab_size = 10, .block_size = 8, .n_layers = 2, .n_heads = 2, .d_model = 8}; }
+
+Tensor ids(const Shape& shape, int64_t vocabulary) {
+  std::vector<double> values(static_cast<size_t>(shape.elements()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * 7 % static_cast<size_t>(vocabulary));
+  return tensor(shape, values, DType::i32);
+}
+
+TEST(Module, ParametersAreNamedByWhereTheyStand) {
+  Module root;
+  Decoder decoder{&root, "", tiny()};
+  EXPECT_EQ(decoder.parameters().front()->path, "token.weight");
+  EXPECT_EQ(decoder.parameter("block.1.attention.query.weight").value.shape(), (Shape{8, 8}));
+  EXPECT_NE(error_of([&] { decoder.parameter("block.2.norm_1.weight"); }).find("no parameter"), std::string::npos);
+  EXPECT_NE(error_of([&] { Linear again{&root, "token", {}}; Linear twice{&root, "token", {}}; }).find("two children"), std::string::npos);
+}
+
+TEST(Module, FirstWeightsDependOnSeedAndPathAlone) {
+  Module one, two, other({.seed = 2});
+  DecoderConfig deeper = tiny();
+  deeper.n_layers = 3;
+  Decoder a{&one, "", tiny()}, b{&two, "", deeper}, c{&other, "", tiny()};
+  const char* path = "block.1.mlp.up.weight";
+  EXPECT_TRUE(same_bits(a.parameter(path).value, b.parameter(path).value));
+  EXPECT_FALSE(same_bits(a.parameter(path).value, c.parameter(path).value));
+  EXPECT_FALSE(same_bits(a.parameter("block.0.mlp.up.weight").value, a.parameter(path).value));
+}
+
+TEST(Module, AFloat64TwinHasTheSameWeights) {
+  Module root, wide({.dtype = DType::f64, .seed = 9});
+  Decoder a{&root, "", tiny()}, b{&wide, "", tiny()};
+  copy_parameters(a, b);
+  Context context;
+  const Tensor x = ids({2, 8}, 10);
+  EXPECT_EQ(b(x, context).dtype(), DType::f64);
+  EXPECT_LE(relative_error(a(x, context), b(x, context)), 1e-5);
+}
+
+// B08 (d): a tied table is one parameter.
+TEST(Decoder, ATiedTableIsCountedOnce) {
+  Module root;
+  Decoder decoder{&root, "", {.vocab_size = 65, .block_size = 8, .n_layers = 1, .n_heads = 2, .d_model = 16}};
+  std::vector<Parameter*> tables;
+  for (Parameter* p : decoder.parameters())
+    if (p->value.shape() == Shape{65, 16}) tables.push_back(p);
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_EQ(tables[0]->value.elements(), 1040);
+  Tape tape;
+  Context context;
+  tape.backward(sum(decoder(ids({2, 4}, 65), context)));
+  EXPECT_EQ(tables[0]->contributions, 2);  // as embedding and as head
+}
+
+TEST(Decoder, EveryParameterGetsAGradientAndDecaysByItsRank) {
+  Module root;
+  Decoder decoder{&root, "", tiny()};
+  Tape tape;
+  Context context;
+  const Tensor x = ids({2, 8}, 10);
+  tape.backward(cross_entropy(reshape(decoder(x, context), {16, 10}), reshape(x, {16})));
+  for (Parameter* p : decoder.parameters()) {
+    EXPECT_GT(p->contributions, 0) << p->path;
+    EXPECT_EQ(p->decay, p->value.rank() >= 2) << p->path;
+  }
+}
+
+// B32: settings that make no sense are refused with name, value and rule.
+TEST(Decoder, SettingsAreChecked) {
+  const auto refused = [](auto change, const std::vector<std::string>& words) {
+    DecoderConfig c = tiny();
+    change(c);
+    const std::string error = error_of([&] {
+      Module root;
+      Decoder decoder{&root, "", c};
+    });
+    for (const std::string& word : words) EXPECT_NE(error.find(word), std::string::npos) << word << " is not in: " << error;
+  };
+  refused([](auto& c) { c.d_model = 10, c.n_heads = 3; }, {"d_model 10 is not divisible by n_heads 3"});
+  refused([](auto& c) { c.n_heads = 0; }, {"n_heads is 0", "at least 1"});
+  refused([](auto& c) { c.n_heads = -1; }, {"n_heads is -1", "at least 1"});
+  refused([](auto& c) { c.d_model = 0; }, {"d_model is 0", "at least 1"});
+  refused([](auto& c) { c.n_layers = 0; }, {"n_layers is 0", "at least 1"});
+  refused([](auto& c) { c.block_size = 0; }, {"block_size is 0", "at least 1"});
+  refused([](auto& c) { c.vocab_size = 0; }, {"vocab_size is 0", "at least 1"});
+  refused([](auto& c) { c.dropout = 1.5; }, {"dropout is 1.5", "from 0 to 1"});
+  refused([](auto& c) { c.dropout = -0.1; }, {"dropout is -0.1", "from 0 to 1"});
+  refused([](auto& c) { c.dropout = NAN; }, {"dropout is nan"});
+  refused([](auto& c) { c.norm_eps = -1; }, {"norm_eps is -1"});
+  refused([](auto& c) { c.activation = "swish"; }, {"activation is 'swish'", "gelu_tanh"});
+  refused([](auto& c) { c.norm = "batch"; }, {"norm is 'batch'", "rms_norm"});
+  refused([](auto& c) { c.position = "rope2"; }, {"position is 'rope2'", "learned"});
+  refused([](auto& c) { c.n_heads = 0, c.dropout = 2; }, {"n_heads is 0", "dropout is 2"});  // all at once
+  refused([](auto& c) { c.d_model = int64_t{1} << 40, c.n_heads = 1, c.vocab_size = int64_t{1} << 40; }, {"bytes"});
+}
+
+TEST(Layers, SettingsAreCheckedInEveryLayer) {
+  Module root;
+  EXPECT_NE(error_of([&] { Linear l(&root, "a", {.in = 0, .out = 3}); }).find("in is 0"), std::string::npos);
+  EXPECT_NE(error_of([&] { Embedding l(&root, "b", {.entries = 3, .width = -2}); }).find("width is -2"), std::string::npos);
+  EXPECT_NE(error_of([&] { LayerNorm l(&root, "c", {.width = 0}); }).find("width is 0"), std::string::npos);
+  EXPECT_NE(error_of([&] { RMSNorm l(&root, "d", {.width = 0}); }).find("width is 0"), std::string::npos);
+  EXPECT_NE(error_of([&] { Dropout l(&root, "e", {.p = 1.01}); }).find("dropout is 1.01"), std::string::npos);
+  EXPECT_NE(error_of([&] { LearnedPositions l(&root, "f", {.block_size = 0, .width = 4}); }).find("block_size is 0"), std::string::npos);
+  EXPECT_NE(error_of([&] { MultiHeadAttention l(&root, "g", {.d_model = 10, .n_heads = 3}); }).find("d_model 10 is not divisible by n_heads 3"), std::string::npos);
+  EXPECT_NE(error_of([&] { FeedForward l(&root, "h", {.d_model = 4, .activation = "no"}); }).find("activation is 'no'"), std::string::npos);
+}
+
+TEST(Layers, ErrorsNameTheParameterAndTheLayer) {
+  Module root;
+  Decoder decoder{&root, "", tiny()};
+  Context context;
+  const std::string error = error_of([&] { decoder.trunk(zeros({2, 3, 6}), context); });
+  EXPECT_NE(error.find("block.0.norm_1.weight f32(8)"), std::string::npos) << error;
+  EXPECT_NE(error.find("f32(2,3,6)"), std::string::npos) << error;
+  EXPECT_NE(error.find("(in block.0.norm_1)"), std::string::npos) << error;
+}
+
+// B33: a sequence longer than the block is refused with both numbers, whatever the positions.
+TEST(Decoder, ASequenceLongerThanTheBlockIsRefused) {
+  for (const char* position : {"learned", "sinusoidal", "none"}) {
+    DecoderConfig c = tiny();
+    c.position = position;
+    Module root;
+    Decoder decoder{&root, "", c};
+    Context context;
+    EXPECT_EQ(decoder(ids({1, 8}, 10), context).shape(), (Shape{1, 8, 10}));
+    const std::string error = error_of([&] { decoder(ids({1, 9}, 10), context); });
+    EXPECT_NE(error.find("9 tokens"), std::string::npos) << error;
+    EXPECT_NE(error.find("block_size 8"), std::string::npos) << error;
+    context.first_position = 7;
+    EXPECT_NE(error_of([&] { decoder(ids({1, 2}, 10), context); }).find("block_size 8"), std::string::npos);
+  }
+}
+
+TEST(Decoder, IdsOutsideTheVocabularyAreRefused) {
+  Module root;
+  Decoder decoder{&root, "", tiny()};
+  Context context;
+  EXPECT_NO_THROW(decoder(tensor({1, 2}, {9, 0}, DType::i32), context));
+  for (double bad : {10.0, -1.0}) {
+    const std::string error = error_of([&] { decoder(tensor({1, 3}, {1, bad, 2}, DType::i32), context); });
+    EXPECT_NE(error.find("position 1"), std::string::npos) << error;
+    EXPECT_NE(error.find("[0, 10)"), std::string::npos) << error;
+  }
+}
+
+// B36: an empty batch and an empty sequence go through the whole model, forward and backward.
+TEST(Decoder, EmptyBatchesGiveEmptyLogits) {
+  Module root;
+  Decoder decoder{&root, "", tiny()};
+  for (const Shape& shape : {Shape{0, 5}, Shape{3, 0}, Shape{0, 0}}) {
+    Tape tape;
+    Context context;
+    const Tensor logits = decoder(ids(shape, 10), context);
+    EXPECT_EQ(logits.shape(), (Shape{shape[0], shape[1], 10}));
+    const Tensor loss = cross_entropy(logits, ids(shape, 10));
+    EXPECT_EQ(loss.item(), 0);
+    for (Parameter* p : decoder.parameters()) p->zero_gradient();
+    tape.backward(loss);
+    for (Parameter* p : decoder.parameters())
+      for (double g : tape.gradient(p->value).values()) ASSERT_EQ(g, 0) << p->path;
+  }
+}
+
+// A position's logits do not depend on what comes after it, to the bit.
+TEST(Decoder, NoPositionSeesItsFuture) {
+  Module root;
+  Decoder decoder{&root, "", tiny()};
+  Context context;
+  std::vector<double> a = {1, 2, 3, 4, 5, 6, 7, 8}, b = {1, 2, 3, 4, 9, 0, 0, 3};
+  const Tensor x = decoder(tensor({1, 8}, a, DType::i32), context), y = decoder(tensor({1, 8}, b, DType::i32), context);
+  EXPECT_TRUE(same_bits(slice(reshape(x, {8, 10}), 0, 0, 4), slice(reshape(y, {8, 10}), 0, 0, 4)));
+  EXPECT_FALSE(same_bits(slice(reshape(x, {8, 10}), 0, 4, 8), slice(reshape(y, {8, 10}), 0, 4, 8)));
+}
+
+// The loss and all gradients of a decoder are the same bits for 1, 2 and 3 threads, at prime sizes too.
+TEST(Decoder, BitsDoNotDependOnTheNumberOfThreads) {
+  const auto run = [](int count, const DecoderConfig& c, const Shape& shape) {
+    set_threads(count);
+    Module root;
+    Decoder decoder{&root, "", c};
+    Tape tape;
+    Context context{.training = true, .random = {.seed = 4}};
+    const Tensor x = ids(shape, c.vocab_size);
+    const Tensor loss = cross_entropy(decoder(x, context), x);
+    tape.backward(loss);
+    std::vector<Tensor> all{loss.detach()};
+    for (Parameter* p : decoder.parameters()) all.push_back(p->grad.copy());
+    return all;
+  };
+  const DecoderConfig prime{.vocab_size = 101, .block_size = 67, .n_layers = 2, .n_heads = 3, .d_model = 93, .d_hidden = 211, .dropout = 0.1};
+  const DecoderConfig round{.vocab_size = 65, .block_size = 64, .n_layers = 2, .n_heads = 4, .d_model = 128};
+  for (const auto& [config, shape] : {std::pair{prime, Shape{7, 67}}, std::pair{round, Shape{12, 64}}}) {
+    const auto one = run(1, config, shape);
+    for (int count : {2, 3}) {
+      const auto many = run(count, config, shape);
+      for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(same_bits(one[i], many[i])) << count << " threads, tensor " << i;
+    }
+  }
+  set_threads(2);
+}
+
+TEST(Positions, SinusoidsAreThoseOfThePaper) {
+  Module root({.dtype = DType::f64});
+  SinusoidalPositions layer{&root, "position", {.block_size = 4, .width = 4}};
+  Context context;
+  const auto y = layer(zeros({1, 3, 4}, DType::f64), context).values();
+  for (int t = 0; t < 3; ++t) {
+    EXPECT_DOUBLE_EQ(y[t * 4 + 0], std::sin(t));
+    EXPECT_DOUBLE_EQ(y[t * 4 + 1], std::cos(t));
+    EXPECT_DOUBLE_EQ(y[t * 4 + 2], std::sin(t / 100.0));
+    EXPECT_DOUBLE_EQ(y[t * 4 + 3], std::cos(t / 100.0));
+  }
+}
+
+// The last query lines up with the last key, whatever the sizes.
+TEST(CausalMask, HidesWhatComesAfterForAnySizes) {
+  Module root;
+  CausalMask mask{&root, "mask"};
+  Context context;
+  for (int64_t queries : {0, 1, 3, 5})
+    for (int64_t keys : {0, 1, 4, 5, 7}) {
+      Tape tape;
+      const Tensor x = tape.watch(random_tensor({2, queries, keys}, DType::f32));
+      const Tensor y = mask(x, context);
+      tape.backward(y, full(y.shape(), 1));
+      const auto in = x.values(), out = y.values(), grad = tape.gradient(x).values();
+      for (int64_t b = 0; b < 2; ++b)
+        for (int64_t i = 0; i < queries; ++i)
+          for (int64_t j = 0; j < keys; ++j) {
+            const auto at = static_cast<size_t>((b * queries + i) * keys + j);
+            const bool seen = j <= i + keys - queries;
+            EXPECT_EQ(out[at], seen ? in[at] : -INFINITY);
+            EXPECT_EQ(grad[at], seen ? 1 : 0);
+          }
+    }
+}
+
+// B34: dropout and its scale, in the layer and inside attention.
+TEST(Dropout, KeepsItsPromises) {
+  Module root;
+  Dropout half{&root, "half", {.p = 0.5}}, all{&root, "all", {.p = 1}}, tenth{&root, "tenth", {.p = 0.1}}, none{&root, "none", {}};
+  const Tensor x = random_tensor({100}, DType::f32);
+  Context evaluation, training{.training = true, .random = {.seed = 1}};
+  EXPECT_TRUE(same_bits(half(x, evaluation), x));  // (a)
+  EXPECT_TRUE(same_bits(half(x, evaluation), x));
+  EXPECT_EQ(evaluation.random.call, 0);
+
+  const Result dropped = differentiate([&](const auto& in) { return all(in[0], training); }, {x});  // (b)
+  for (double v : dropped.y.values()) EXPECT_EQ(v, 0);
+  for (double v : dropped.gradients[0].values()) EXPECT_EQ(v, 0);
+
+  const int64_t n = 1000000;  // (c)
+  const Result r = differentiate([&](const auto& in) { return tenth(in[0], training); }, {full({n}, 1)}, full({n}, 1));
+  double total = 0;
+  for (float v : r.y.span<float>()) {
+    ASSERT_TRUE(v == 0 || v == 1.1111112f) << v;
+    total += v;
+  }
+  EXPECT_NEAR(total / n, 1, 0.002);
+  EXPECT_TRUE(same_bits(r.y, r.gradients[0]));
+
+  const Result zero = differentiate([&](const auto& in) { return half(in[0], training); }, {zeros({1000})}, full({1000}, 1));  // (d)
+  int kept = 0;
+  for (double g : zero.gradients[0].values()) {
+    ASSERT_TRUE(g == 0 || g == 2);
+    kept += g == 2;
+  }
+  EXPECT_NEAR(kept, 500, 80);
+
+  const uint16_t before = training.random.call;  // (e)
+  EXPECT_TRUE(same_bits(none(x, training), x));
+  EXPECT_EQ(training.random.call, before);
+}
+
+TEST(Dropout, EveryCallAndStepDropsOtherElementsAndACopyReplays) {
+  Module root;
+  Dropout half{&root, "half", {.p = 0.5}};
+  const Tensor x = full({64}, 1);
+  Context c{.training = true, .random = {.seed = 1}};
+  Context replay = c, later = c;
+  later.random.step = 1;
+  const Tensor first = half(x, c), second = half(x, c);
+  EXPECT_FALSE(same_bits(first, second));
+  EXPECT_TRUE(same_bits(first, half(x, replay)));
+  EXPECT_TRUE(same_bits(second, half(x, replay)));
+  EXPECT_FALSE(same_bits(first, half(x, later)));
+}
+
+// The fused op and the composed path drop the same weights.
+TEST(MultiHeadAttention, BothPathsAgreeUnderDropoutAndMasks) {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const bool causal : {false, true})
+      for (const double p : {0.0, 0.4, 1.0}) {
+        Module root({.dtype = dtype});
+        MultiHeadAttention layer{&root, "attention",
+                                 {.d_model = 12, .n_heads = 3, .d_key = 5, .d_value = 7, .causal = causal,
+                                  .attention_dropout = p, .residual_dropout = p / 2, .deviation = 0.4, .output_deviation = 0.4}};
+        const std::vector<Tensor> in = {random_tensor({2, 4, 12}, dtype), random_tensor({2, 6, 5}, dtype, 2), random_tensor({2, 6, 7}, dtype, 3)};
+        const auto through = [&](bool weights) {
+          Context c{.training = true, .random = {.seed = 3}};
+          for (Parameter* p : layer.parameters()) p->zero_gradient();
+          const Result r = differentiate(
+              [&](const auto& x) { return weights ? layer.with_weights(x[0], x[1], x[2], c).output : layer(x[0], x[1], x[2], c); }, in);
+          std::vector<Tensor> tensors = r.gradients;
+          tensors.push_back(r.y);
+          for (Parameter* p : layer.parameters()) tensors.push_back(p->grad.copy());
+          return tensors;
+        };
+        const auto fused = through(false), composed = through(true);
+        for (size_t i = 0; i < fused.size(); ++i) {
+          double size = 0;
+          for (double v : composed[i].values()) size = std::max(size, std::abs(v));
+          const double tolerance = dtype == DType::f64 ? 1e-12 : 2e-5;
+          EXPECT_LE(relative_error(fused[i], composed[i]) * size, tolerance * std::max(size, 1e-3)) << i << " p " << p;
+        }
+      }
+}
+
+TEST(MultiHeadAttention, InputsThatDoNotFitAreRefused) {
+  Module root;
+  MultiHeadAttention layer{&root, "attention", {.d_model = 4, .n_heads = 2}};
+  Context c;
+  const Tensor q = zeros({2, 3, 4});
+  EXPECT_NE(error_of([&] { layer(q, zeros({2, 5, 4}), zeros({2, 6, 4}), c); }).find("do not fit"), std::string::npos);
+  EXPECT_NE(error_of([&] { layer(q, zeros({3, 5, 4}), zeros({3, 5, 4}), c); }).find("do not fit"), std::string::npos);
+  EXPECT_NE(error_of([&] { layer(q, zeros({2, 5, 3}), zeros({2, 5, 4}), c); }).find("attention.key.weight"), std::string::npos);
+}
+
+// B01 in a whole layer: a query that may see nothing poisons nothing.
+TEST(MultiHeadAttention, AQueryThatSeesNothingSendsNothingBack) {
+  Module root({.dtype = DType::f64});
+  MultiHeadAttention layer{&root, "attention", {.d_model = 4, .n_heads = 2, .bias = false, .output_bias = false, .deviation = 0.5}};
+  const Tensor x = random_tensor({1, 4, 4}, DType::f64);
+  std::vector<double> mask(16, 0);
+  for (size_t j = 0; j < 4; ++j) mask[12 + j] = -INFINITY;
+  for (const bool weights : {false, true}) {
+    Context c;
+    const Tensor m = tensor({4, 4}, mask, DType::f64);
+    for (Parameter* p : layer.parameters()) p->zero_gradient();
+    Tape tape;
+    const Tensor y = weights ? layer.with_weights(x, x, x, c, m).output : layer(x, x, x, c, m);
+    tape.backward(y, full(y.shape(), 1, DType::f64));
+    const auto out = y.values();
+    for (size_t i = 12; i < 16; ++i) EXPECT_EQ(out[i], 0);
+    for (Parameter* p : layer.parameters())
+      for (double g : p->grad.values()) ASSERT_TRUE(std::isfinite(g)) << p->path;
+  }
+}
+
+}  // namespace
+}  // namespace bonsai::test
