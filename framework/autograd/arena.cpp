@@ -1,13 +1,15 @@
 #include "framework/autograd/arena.h"
 
 #include <algorithm>
+#include <set>
 
 #include "framework/autograd/dispatch.h"
 
 namespace bonsai {
 
 ParameterArena::ParameterArena(std::vector<Parameter*> parameters) : parameters_(std::move(parameters)) {
-  std::erase_if(parameters_, [](Parameter* p) { return !p->trainable; });
+  std::set<Parameter*> seen;  // a tied one may be named twice
+  std::erase_if(parameters_, [&](Parameter* p) { return !p->trainable || !seen.insert(p).second; });
   std::stable_partition(parameters_.begin(), parameters_.end(), [](Parameter* p) { return p->decay; });
   if (parameters_.empty()) return;
   const Tensor& first = parameters_[0]->value;

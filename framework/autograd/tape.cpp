@@ -83,7 +83,7 @@ Tape::Tape(Start start) : id_(tapes().enter()) {
   if (start == Start::open) open();
 }
 
-Tape::~Tape() { close(); }
+Tape::~Tape() { unlink(); }
 
 void Tape::open() {
   check(!spent_, "tape", "this tape's backward pass has run; record on a new one");
@@ -94,12 +94,18 @@ void Tape::open() {
 }
 
 void Tape::close() {
-  if (!open_) return;
-  open_ = false;
+  check(unlink(), "tape", "close() was called on another thread than open()");
+}
+
+// False where this thread has no such open tape.
+bool Tape::unlink() {
+  if (!open_) return true;
   Tape** link = &innermost;
   while (*link && *link != this) link = &(*link)->previous_;
-  check(*link == this, "tape", "close() was called on another thread than open()");
+  if (!*link) return false;
   *link = previous_;
+  open_ = false;
+  return true;
 }
 
 Tape* Tape::active() { return innermost; }

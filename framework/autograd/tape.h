@@ -145,6 +145,7 @@ class Tape {
     Tensor grad;
   };
 
+  bool unlink();
   int32_t slot_of(const Tensor& x);
   int32_t new_slot(const Tensor& x, Parameter* parameter, bool leaf);
   void run(Node& node, bool keep);
