@@ -133,6 +133,29 @@ TEST(Memory, ATrainingStepTakesNothingNewFromTheSecondOn) {
   set_threads(before);
 }
 
+// Which tiles run side by side is chance; how much scratch an op takes must not be. Where it is, one
+// pass in a hundred or so takes more than those before it.
+TEST(Memory, TheScratchOfTilesDoesNotDependOnWhoWasFree) {
+  const int before = threads();
+  set_threads(2);
+  const Tensor q = random_tensor({1, 32, 16}, DType::f32);
+  int late = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    pool({}).trim();
+    int64_t second = 0;
+    for (int step = 0; step < 10; ++step) {
+      Tape tape;
+      const Tensor x = tape.watch(q);
+      tape.backward(sum(scaled_dot_product_attention(x, x, x, {.n_heads = 2, .causal = true})));
+      const int64_t misses = pool({}).statistics().misses;
+      if (step <= 1) second = misses;
+      late += misses != second;
+    }
+  }
+  EXPECT_EQ(late, 0) << "steps after the second took memory from the system";
+  set_threads(before);
+}
+
 TEST(Memory, ATensorKeepsItsValuesWhileOthersComeAndGo) {
   const Tensor kept = random_tensor({33}, DType::f32);
   const auto values = kept.values();
@@ -262,6 +285,17 @@ TEST(Random, NoTwoDrawsAreAlikeAndACopyReplays) {
         }
   EXPECT_EQ(keys.size(), draws);
   EXPECT_EQ(numbers.size(), draws);
+}
+
+// A layer drawn from very often in one step, as in sampling a long text.
+TEST(Random, AStreamNeverComesRoundToItsFirstNumbers) {
+  RandomStream stream;
+  std::vector<uint64_t> counters;
+  const std::string error = error_of([&] {
+    for (int i = 0; i < 70000; ++i) counters.push_back(stream.draw("dropout").counter);
+  });
+  std::sort(counters.begin(), counters.end());
+  EXPECT_EQ(std::adjacent_find(counters.begin(), counters.end()), counters.end()) << "repeats silently; " << error;
 }
 
 // The last test of the file: where it fails, it may take the program with it.

@@ -31,7 +31,10 @@ class Safetensors : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder); }
 
-  void put(const std::string& bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
+  void put(const std::string& bytes) const {
+    fs::remove(path);  // ext4 writes a file that was emptied and filled again to the disk at once
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
   std::string get() const {
     std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
@@ -419,10 +422,9 @@ TEST_F(Safetensors, AFolderThatIsMissingIsNamed) {
   }
 }
 
-// A rename over /dev/full would succeed as root, and /dev/full would be a plain file from then on.
-TEST_F(Safetensors, ADeviceOrAFolderIsNotReplaced) {
-  EXPECT_THROW(write_safetensors("/dev/full", sample()), Error);
-  EXPECT_TRUE(fs::is_character_file("/dev/full"));
+// As root, a rename over /dev/null would succeed, and it would be a plain file from then on. A pipe of
+// our own stands for the devices: a test that fails must not harm the machine.
+TEST_F(Safetensors, WhatIsNoPlainFileIsNotReplaced) {
   path = folder / "pipe";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_THROW(write_safetensors(path, sample()), Error);

@@ -24,18 +24,15 @@ double derivative(double at, const std::function<Tensor(const Tensor&)>& f) {
 }
 
 TEST(Tape, ASharedValueGetsEveryContributionOnce) {  // B06
-  EXPECT_EQ(derivative(2, [](const Tensor& x) {
-              const Tensor y = scale(x, 3);
-              return add(scale(y, 2), scale(y, 5));
-            }), 21);
-  EXPECT_EQ(derivative(1, [](const Tensor& a) {
-              const Tensor b = add(a, a);
-              return add(b, b);
-            }), 4);
-  EXPECT_EQ(derivative(1, [](const Tensor& x) {
-              const Tensor k = scalar(1), xk = mul(x, k);
-              return add(add(mul(x, xk), mul(x, xk)), mul(mul(x, x), k));
-            }), 6);
+  const auto branches = [](const Tensor& y) { return add(scale(y, 2), scale(y, 5)); };
+  const auto twice = [](const Tensor& x) { return add(x, x); };
+  const auto product_shared = [](const Tensor& x) {
+    const Tensor k = scalar(1), xk = mul(x, k);
+    return add(add(mul(x, xk), mul(x, xk)), mul(mul(x, x), k));
+  };
+  EXPECT_EQ(derivative(2, [&](const Tensor& x) { return branches(scale(x, 3)); }), 21);
+  EXPECT_EQ(derivative(1, [&](const Tensor& a) { return twice(twice(a)); }), 4);
+  EXPECT_EQ(derivative(1, product_shared), 6);
 }
 
 TEST(Tape, ATiedWeightIsSteppedAndCountedOnce) {  // B08
@@ -263,6 +260,15 @@ TEST(Tape, AGradientThatWasNotKeptIsRefusedNotZero) {
   tape.backward(z);
   for (const Tensor& t : {y, z, column({1})}) EXPECT_TRUE(has(error_of([&] { tape.gradient(t); }), "watch()"));
   expect_values(tape.gradient(unused), {0, 0});
+}
+
+TEST(Tape, AGradientSharesItsElementsWithNoOther) {
+  Tape tape;
+  const Tensor a = tape.watch(column({1, 2})), b = tape.watch(column({3, 4})), dy = column({1, 1});
+  tape.backward(add(a, b), dy);
+  double_in_place(tape.gradient(a));
+  expect_values(tape.gradient(b), {1, 1});
+  expect_values(dy, {1, 1});
 }
 
 TEST(Tape, BackwardStartsFromWhatTheTapeRecorded) {

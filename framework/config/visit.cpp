@@ -17,21 +17,32 @@ std::string Range::text() const {
 Range at_least(double least) { return {least, std::numeric_limits<double>::infinity()}; }
 Range between(double least, double most) { return {least, most}; }
 
+std::string OneOf::text() const { return fmt::format("one of {}", fmt::join(words, ", ")); }
+
+bool OneOf::holds(const std::string& word) const {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 void RangeVisitor::operator()(const char* key, int64_t& value, const char*, const Range& range) {
-  const double v = static_cast<double>(value);
-  if (!(v >= range.least && v <= range.most))
-    errors_.push_back(fmt::format("{} is {}; it must be {}", key, value, range.text()));
+  if (!range.holds(static_cast<double>(value)))
+    errors_.push_back(fmt::format("{}{} is {}; it must be {}", prefix_, key, value, range.text()));
 }
 
 void RangeVisitor::operator()(const char* key, double& value, const char*, const Range& range) {
-  if (!(value >= range.least && value <= range.most))  // also refuses NaN
-    errors_.push_back(fmt::format("{} is {}; it must be {}", key, value, range.text()));
+  if (!range.holds(value))
+    errors_.push_back(fmt::format("{}{} is {}; it must be {}", prefix_, key, value, range.text()));
 }
 
-void RangeVisitor::operator()(const char* key, std::string& value, const char*, const OneOf& allowed) {
-  if (std::find(allowed.words.begin(), allowed.words.end(), value) == allowed.words.end())
-    errors_.push_back(
-        fmt::format("{} is '{}'; it must be one of {}", key, value, fmt::join(allowed.words, ", ")));
+void RangeVisitor::operator()(const char* key, std::string& value, const char*, const OneOf& words) {
+  if (!words.holds(value))
+    errors_.push_back(fmt::format("{}{} is '{}'; it must be {}", prefix_, key, value, words.text()));
+}
+
+void RangeVisitor::enter(const char* key, const char*, const std::function<void(Visitor&)>& visit_section) {
+  const std::string outer = prefix_;
+  prefix_ += std::string(key) + ".";
+  visit_section(*this);
+  prefix_ = outer;
 }
 
 void throw_errors(const std::string& where, const std::vector<std::string>& errors) {

@@ -4,11 +4,12 @@
 //     v("d_model", d_model, "width of the residual stream", at_least(1));
 //   }
 //
-// Every use of a config is a visitor over that list. Here: checking values. A default stands in one
-// place, the struct; a range in one place, the list.
+// Every use of a config is a Visitor over that list: checking, loading, printing, help. A default
+// stands in one place, the struct; a range in one place, the list.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace bonsai {
 struct Range {
   double least, most;
   std::string text() const;  // "at least 1", "from 0 to 1"
+  bool holds(double value) const { return value >= least && value <= most; }  // false for NaN
 };
 Range at_least(double least);
 Range between(double least, double most);
@@ -25,19 +27,45 @@ Range between(double least, double most);
 // The words a string may be.
 struct OneOf {
   std::vector<std::string> words;
+  std::string text() const;  // "one of a, b"
+  bool holds(const std::string& word) const;
+};
+
+class Visitor {
+ public:
+  virtual ~Visitor() = default;
+  virtual void operator()(const char* key, int64_t& value, const char* help, const Range& range) = 0;
+  virtual void operator()(const char* key, double& value, const char* help, const Range& range) = 0;
+  virtual void operator()(const char* key, bool& value, const char* help) = 0;
+  virtual void operator()(const char* key, std::string& value, const char* help) = 0;  // any text
+  virtual void operator()(const char* key, std::string& value, const char* help, const OneOf& words) = 0;
+
+  // A struct under a key of its own.
+  template <class Config>
+  void section(const char* key, Config& config, const char* help) {
+    enter(key, help, [&config](Visitor& v) { config.visit(v); });
+  }
+
+ protected:
+  virtual void enter(const char* key, const char* help, const std::function<void(Visitor&)>& visit_section) = 0;
 };
 
 // Collects what is out of range: "n_heads is 0; it must be at least 1".
-class RangeVisitor {
+class RangeVisitor final : public Visitor {
  public:
-  void operator()(const char* key, int64_t& value, const char* help, const Range& range);
-  void operator()(const char* key, double& value, const char* help, const Range& range);
-  void operator()(const char* key, std::string& value, const char* help, const OneOf& words);
-  void operator()(const char*, bool&, const char*) {}
+  void operator()(const char* key, int64_t& value, const char* help, const Range& range) override;
+  void operator()(const char* key, double& value, const char* help, const Range& range) override;
+  void operator()(const char*, bool&, const char*) override {}
+  void operator()(const char*, std::string&, const char*) override {}
+  void operator()(const char* key, std::string& value, const char* help, const OneOf& words) override;
 
   const std::vector<std::string>& errors() const { return errors_; }
 
+ protected:
+  void enter(const char* key, const char* help, const std::function<void(Visitor&)>& visit_section) override;
+
  private:
+  std::string prefix_;
   std::vector<std::string> errors_;
 };
 
