@@ -85,27 +85,19 @@ inline real max_of(const real* x, int64_t n) {
   return top;
 }
 
-// The value of d where p is largest (the average, where several are): what softmax gradients are taken
-// relative to. dx = p (d - sum(p d)) cancels where one p is nearly 1; with d relative to its value there,
-// the term that would cancel is exactly 0.
-inline real at_largest(const real* p, const real* d, int64_t n) {
-  const real top = max_of(p, n);
-  real sum = 0, count = 0;
-#pragma omp simd reduction(+ : sum, count)
-  for (int64_t i = 0; i < n; ++i) {
-    sum += p[i] == top ? d[i] : real(0);
-    count += p[i] == top ? real(1) : real(0);
-  }
-  return count > 0 ? sum / count : real(0);
-}
-
-// dx = p (d - sum(p d)) for one row; dx may be d.
+// dx = p (d - sum(p d)) for one row; dx may be d. The difference cancels where one p is nearly 1, and
+// f32 weights sum to 1 only to their own rounding: so f32 rows are summed in double and divided by
+// their sum.
 inline void softmax_gradient(const real* p, const real* d, real* dx, int64_t n) {
-  const real base = at_largest(p, d, n);
-  real mean = 0;
-#pragma omp simd reduction(+ : mean)
-  for (int64_t i = 0; i < n; ++i) mean += p[i] * (d[i] - base);
-  for (int64_t i = 0; i < n; ++i) dx[i] = p[i] * ((d[i] - base) - mean);
+  double sum = 0, total = 0;
+#pragma omp simd reduction(+ : sum, total)
+  for (int64_t i = 0; i < n; ++i) {
+    sum += static_cast<double>(p[i]) * static_cast<double>(d[i]);
+    total += static_cast<double>(p[i]);
+  }
+  const double mean = sizeof(real) < sizeof(double) && total > 0 ? sum / total : sum;
+  for (int64_t i = 0; i < n; ++i)
+    dx[i] = static_cast<real>((static_cast<double>(d[i]) - mean) * static_cast<double>(p[i]));
 }
 
 // What a softmax gives where the largest score is -inf: 0 for a row of only -inf, NaN for one with a
