@@ -4,9 +4,8 @@ namespace bonsai {
 
 Tensor full(const Shape& shape, double value, DType dtype, Device device) {
   if (!is_floating(dtype)) {
-    const std::vector<int32_t> values(static_cast<size_t>(shape.elements()),
-                                      static_cast<int32_t>(value));
-    return from<int32_t>(shape, values, device);
+    const auto one = static_cast<int32_t>(tensor({}, {value}, dtype).item());  // refuses what is no i32
+    return from<int32_t>(shape, std::vector<int32_t>(static_cast<size_t>(shape.elements()), one), device);
   }
   Tensor t = empty(shape, dtype, device);
   kernels(t).fill(mut(t), value);

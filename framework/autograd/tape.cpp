@@ -239,8 +239,10 @@ Tensor Tape::gradient(const Tensor& x) {
     return p->contributions ? p->grad : zeros_like(p->value);
   check(x.link().tape == id_ && slots_[static_cast<size_t>(x.link().slot)].leaf, "gradient",
         "{} is not a tensor that watch() of this tape returned", x);
-  const Tensor& grad = slots_[static_cast<size_t>(x.link().slot)].grad;
-  return grad ? grad : zeros_like(x.detach());
+  Tensor& grad = slots_[static_cast<size_t>(x.link().slot)].grad;
+  if (!grad) grad = zeros_like(x.detach());
+  if (!grad.sole_owner()) grad = grad.copy();  // the caller may write into it
+  return grad;
 }
 
 std::vector<Tape::Entry> Tape::entries() const {

@@ -74,6 +74,22 @@ struct AttentionGradients {
   Heads dy, dq, dk, dv;
 };
 
+// What changes from step to step, in the device's memory: kernels take a pointer to it, and the host
+// reads it when it logs.
+struct StepState {
+  double scale = 1;          // of the gradients as they lie in memory: 1 / tokens
+  double learning_rate = 0;
+  double correction_1 = 1, correction_2 = 1;  // 1 - beta^step
+  double gradient_norm = 0;  // of the scaled gradients, before clipping
+  double factor = 1;         // of the gradients: scale and clipping
+  int64_t finite = 1;        // 0: the norm is not finite, and no parameter is changed
+};
+
+struct AdamW {
+  double beta_1, beta_2, eps, weight_decay;
+  int64_t decayed;  // the first elements, which decay
+};
+
 // The first id out of range that a kernel met: what a device tells the host. `count` 0: none.
 struct Faults {
   int64_t count = 0, position = 0, value = 0, limit = 0;

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "framework/core/error.h"
+
 namespace bonsai {
 namespace {
 
@@ -26,6 +28,7 @@ RandomKey random_key(uint64_t seed, std::string_view path) {
 }
 
 RandomKey RandomStream::draw(std::string_view path) {
+  check(call < UINT16_MAX, "random", "a micro-batch draws at most {} times", UINT16_MAX);
   RandomKey key = random_key(seed, path);
   key.counter = uint64_t{step} << 32 | uint64_t{micro_batch} << 16 | call++;
   return key;

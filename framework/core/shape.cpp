@@ -67,14 +67,14 @@ bool broadcasts_to(const Shape& from, const Shape& to) {
 
 size_t checked_bytes(const Shape& shape, size_t element) {
   size_t bytes = element;
-  bool overflow = false;
+  bool overflow = false, none = false;
   for (int i = 0; i < shape.rank; ++i) {
-    if (shape.dim[i] == 0) return 0;
-    overflow |= __builtin_mul_overflow(bytes, static_cast<size_t>(shape.dim[i]), &bytes);
+    none |= shape.dim[i] == 0;
+    if (shape.dim[i]) overflow |= __builtin_mul_overflow(bytes, static_cast<size_t>(shape.dim[i]), &bytes);
   }
   check(!overflow && bytes <= (size_t{1} << 62), "shape", "{} needs more bytes than can be counted",
         shape.str());
-  return bytes;
+  return none ? 0 : bytes;
 }
 
 }  // namespace bonsai

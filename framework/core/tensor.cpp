@@ -83,10 +83,13 @@ Tensor Tensor::detach() const {
 }
 
 Tensor Tensor::alias(const Shape& shape, int64_t offset) const {
+  check(storage_ != nullptr, "tensor", "an undefined tensor has no elements");
+  check(offset >= -static_cast<int64_t>(offset_), "tensor", "{} from {} elements before its own does not fit", *this, -offset);
   return Tensor(storage_, offset_ + static_cast<size_t>(offset), shape, dtype_);
 }
 
 Tensor Tensor::copy() const {
+  check(storage_ != nullptr, "tensor", "an undefined tensor has no elements");
   Tensor t = empty(shape_, dtype_, device());
   pool(device()).memory().copy(t.mutable_data(), data(), elements() * size_of(dtype_));
   return t;

@@ -39,6 +39,7 @@ void write_window(const Tensor& part, const Window& w, Tensor& whole, bool add) 
 }  // namespace
 
 Tensor reshape(const Tensor& x, const Shape& shape) {
+  checked_bytes(shape, 1);  // the number of elements can be counted
   check(x && x.elements() == shape.elements(), "reshape", "{} does not have the {} elements of {}", x,
         shape.elements(), shape);
   return record("reshape", {x}, x.alias(shape), {}, x.shape(),

@@ -61,7 +61,7 @@ void drop(const Tile& t, int64_t i, const real* weights, real* out, int64_t widt
     out[j] = random_word(t.a.key, start + static_cast<uint64_t>(j)) >= threshold ? weights[j] * keep : real(0);
 }
 
-void forward_tile(const Tile& t) {
+void forward_tile(const Tile& t, real* scores) {
   const Attention& a = t.a;
   const int64_t width = t.width();
   real* y = t.at(a.y);
@@ -72,10 +72,9 @@ void forward_tile(const Tile& t) {
     }
     return;
   }
-  Scratch scores(t.rows * width);
-  score(t, scores.data());
+  score(t, scores);
   for (int64_t i = 0; i < t.rows; ++i) {
-    real* s = scores.data() + i * width;
+    real* s = scores + i * width;
     const real top = max_of(s, width);
     real sum = 0;
     if (top != -math::infinity<real>) {
@@ -86,22 +85,21 @@ void forward_tile(const Tile& t) {
     weigh(s, width, t.stats(i));
     if (a.dropout > 0) drop(t, i, s, s, width);
   }
-  multiply(t.rows, a.d_v, width, real(1), scores.data(), width, false, t.all(a.v), a.v.row, false,
+  multiply(t.rows, a.d_v, width, real(1), scores, width, false, t.all(a.v), a.v.row, false,
            real(0), y, a.y.row);
 }
 
 // With p the weights and m the dropout mask: dv += (m p)^T dy, dp = m (dy v^T),
 // ds = p (dp - sum(p dp)), dq = scale ds k, dk += scale ds^T q.
-void backward_tile(const Tile& t, const AttentionGradients& d) {
+void backward_tile(const Tile& t, const AttentionGradients& d, real* scratch) {
   const Attention& a = t.a;
   const int64_t width = t.width();
   if (width == 0) {
     for (int64_t i = 0; i < t.rows; ++i) fill(t.at(d.dq) + i * d.dq.row, a.d_k, 0);
     return;
   }
-  Scratch weights(t.rows * width), slopes(t.rows * width);
-  real* p = weights.data();
-  real* ds = slopes.data();
+  real* p = scratch;
+  real* ds = scratch + t.rows * width;
   score(t, p);
   for (int64_t i = 0; i < t.rows; ++i) {
     weigh(p + i * width, width, t.stats(i));
@@ -127,22 +125,24 @@ void backward_tile(const Tile& t, const AttentionGradients& d) {
 
 void attention(const Attention& a) {
   const int64_t tiles = tiles_of(a.queries, kQueryTile);
-  run_tiles(a.batch * a.heads * tiles, [&](int64_t t) {
+  const int64_t most = smaller(kQueryTile, a.queries) * a.keys;
+  run_tiles_with_scratch(a.batch * a.heads * tiles, most, [&](int64_t t, real* scratch) {
     const int64_t first = t % tiles * kQueryTile, entry = t / tiles;
-    forward_tile({a, entry / a.heads, entry % a.heads, first, smaller(kQueryTile, a.queries - first)});
+    forward_tile({a, entry / a.heads, entry % a.heads, first, smaller(kQueryTile, a.queries - first)}, scratch);
   });
 }
 
 // A head's tiles run in order, because they add to the same keys and values.
 void attention_backward(const Attention& a, const AttentionGradients& d) {
-  run_tiles(a.batch * a.heads, [&](int64_t entry) {
+  const int64_t most = 2 * smaller(kQueryTile, a.queries) * a.keys;
+  run_tiles_with_scratch(a.batch * a.heads, most, [&](int64_t entry, real* scratch) {
     const int64_t batch = entry / a.heads, head = entry % a.heads;
     for (int64_t j = 0; j < a.keys; ++j) {
       fill(rows_at(d.dk, batch, head, j), a.d_k, 0);
       fill(rows_at(d.dv, batch, head, j), a.d_v, 0);
     }
     for (int64_t first = 0; first < a.queries; first += kQueryTile)
-      backward_tile({a, batch, head, first, smaller(kQueryTile, a.queries - first)}, d);
+      backward_tile({a, batch, head, first, smaller(kQueryTile, a.queries - first)}, d, scratch);
   });
 }
 

@@ -41,6 +41,19 @@ inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 inline int64_t tiles_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
+// f(t, scratch) for t < count, scratch being `elements` of whoever runs the tile: taken at once for all
+// that may run side by side, so that how much is taken does not depend on who was free.
+template <class F>
+void run_tiles_with_scratch(int64_t count, int64_t elements, F f) {
+  const int64_t workers = smaller(count, threads());
+  Scratch scratch(workers * elements);
+  int64_t next = 0;
+  run_tiles(workers, [&](int64_t w) {
+    for (int64_t t; (t = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED)) < count;)
+      f(t, scratch.data() + w * elements);
+  });
+}
+
 // f(begin, end) over [0, n), `size` at a time.
 template <class F>
 void for_ranges(int64_t n, int64_t size, F f) {

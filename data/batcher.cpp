@@ -1,0 +1,77 @@
+#include "data/batcher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "data/tokenizer.h"
+#include "framework/core/error.h"
+#include "framework/core/rng.h"
+
+namespace bonsai {
+namespace {
+
+constexpr const char* kWhere = "data";
+
+void check_batch_size(int64_t batch_size) {
+  check(batch_size >= 1, kWhere, "batch_size must be at least 1, got {}", batch_size);
+}
+
+}  // namespace
+
+Batcher::Batcher(std::string name, std::vector<int32_t> tokens, int64_t block_size, int64_t vocab_size)
+    : name_(std::move(name)), tokens_(std::move(tokens)), block_size_(block_size) {
+  check(block_size >= 1, kWhere, "block_size must be at least 1, got {}", block_size);
+  check(windows() >= 1, kWhere,
+        "the {} split has {} tokens; block_size {} needs at least {}: give more text or a smaller block_size",
+        name_, tokens_.size(), block_size, static_cast<uint64_t>(block_size) + 1);
+  check_ids("the " + name_ + " split", tokens_, vocab_size);
+}
+
+Batch Batcher::random(const BatchIndex& index, int64_t batch_size) const {
+  check_batch_size(batch_size);
+  check(index.step >= 0 && index.step < int64_t{1} << 32 && index.micro_batch >= 0 &&
+            index.micro_batch < 1 << 16 && index.first_row >= 0,
+        kWhere, "no batch has step {}, micro-batch {}, first row {}", index.step, index.micro_batch,
+        index.first_row);
+  RandomStream stream{index.seed, static_cast<uint32_t>(index.step),
+                      static_cast<uint16_t>(index.micro_batch)};
+  const RandomKey key = stream.draw("data.batch");
+  std::vector<int64_t> starts(static_cast<size_t>(batch_size));
+  for (size_t row = 0; row < starts.size(); ++row) {
+    const double u = random_uniform(key, static_cast<uint64_t>(index.first_row) + row);
+    starts[row] = static_cast<int64_t>(u * static_cast<double>(windows()));
+  }
+  return at(starts);
+}
+
+Batch Batcher::at(std::span<const int64_t> starts) const {
+  const Shape shape{static_cast<int64_t>(starts.size()), block_size_};
+  Batch batch{empty(shape, DType::i32), empty(shape, DType::i32)};
+  int32_t* input = batch.inputs.mutable_span<int32_t>().data();
+  int32_t* target = batch.targets.mutable_span<int32_t>().data();
+  for (const int64_t start : starts) {
+    check(start >= 0 && start < windows(), kWhere, "the {} split has no window at {}; the last begins at {}",
+          name_, start, windows() - 1);
+    input = std::copy_n(tokens_.data() + start, block_size_, input);
+    target = std::copy_n(tokens_.data() + start + 1, block_size_, target);
+  }
+  return batch;
+}
+
+int64_t Batcher::evaluation_batches(int64_t batch_size) const {
+  check_batch_size(batch_size);
+  return (blocks() - 1) / batch_size + 1;
+}
+
+Batch Batcher::evaluation(int64_t index, int64_t batch_size) const {
+  const int64_t batches = evaluation_batches(batch_size);
+  check(index >= 0 && index < batches, kWhere,
+        "the {} split has no evaluation batch {}; it has {} of {} blocks", name_, index, batches, batch_size);
+  const int64_t first = index * batch_size;
+  std::vector<int64_t> starts(static_cast<size_t>(std::min(batch_size, blocks() - first)));
+  for (size_t row = 0; row < starts.size(); ++row)
+    starts[row] = (first + static_cast<int64_t>(row)) * block_size_;
+  return at(starts);
+}
+
+}  // namespace bonsai

@@ -1,0 +1,49 @@
+// Text to token ids and back. A tokenizer lives in the checkpoint of the model that was trained on its
+// ids, as a string, so that the two cannot drift apart.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bonsai {
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  virtual int64_t vocab_size() const = 0;
+  // decode(encode(text)) is text, to the byte. Text that has no ids is an Error with its position in bytes.
+  virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  virtual std::string decode(std::span<const int32_t> ids) const = 0;
+  virtual std::string serialise() const = 0;  // JSON whose "kind" names the class
+
+  static std::unique_ptr<Tokenizer> from_serialised(std::string_view json);
+};
+
+// One id a character: a code point of UTF-8, ids in order of code points. A byte that is no part of valid
+// UTF-8 counts as a character of its own, U+DC00 + byte as in Python's surrogateescape (PEP 383), so that
+// text in another encoding trains too and comes back unchanged.
+class CharTokenizer final : public Tokenizer {
+ public:
+  explicit CharTokenizer(std::string_view text);             // of the characters in the text
+  explicit CharTokenizer(std::vector<char32_t> characters);  // ascending
+
+  int64_t vocab_size() const override { return static_cast<int64_t>(characters_.size()); }
+  std::vector<int32_t> encode(std::string_view text) const override;
+  std::string decode(std::span<const int32_t> ids) const override;
+  std::string serialise() const override;
+
+ private:
+  std::vector<char32_t> characters_;
+};
+
+// An id below 0 or from vocab_size on is an Error with its value and position; `ignored`, the mark of a
+// target that does not count, passes. `what` names the ids: "the train split".
+void check_ids(std::string_view what, std::span<const int32_t> ids, int64_t vocab_size,
+               std::optional<int32_t> ignored = {});
+
+}  // namespace bonsai

@@ -1,0 +1,55 @@
+// The gradient norm and AdamW, each one pass over all parameters.
+#include "framework/backend/cpu/loops.h"
+
+namespace bonsai::cpu::BONSAI_LEVEL {
+
+// Squares are summed in double, tile by tile: f32 overflows at 1e19 and a norm is compared across runs.
+void gradient_norm(View gradients, double clip_norm, StepState* state) {
+  const int64_t n = gradients.shape.elements(), tiles = tiles_of(n, kGrain);
+  const real* g = gradients.as<real>();
+  const int64_t words = static_cast<int64_t>(sizeof(double) / sizeof(real));
+  Scratch scratch(larger(1, tiles) * words);
+  double* partial = reinterpret_cast<double*>(scratch.data());
+  run_tiles(tiles, [&](int64_t t) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = t * kGrain; i < smaller(n, (t + 1) * kGrain); ++i)
+      sum += static_cast<double>(g[i]) * static_cast<double>(g[i]);
+    partial[t] = sum;
+  });
+  double total = 0;
+  for (int64_t t = 0; t < tiles; ++t) total += partial[t];
+  const double norm = math::sqrt(total) * state->scale;
+  state->gradient_norm = norm;
+  state->finite = norm - norm == 0;
+  state->factor = state->scale;
+  if (clip_norm > 0 && clip_norm / (norm + 1e-6) < 1) state->factor *= clip_norm / (norm + 1e-6);
+}
+
+// Loshchilov & Hutter 2019, arXiv:1711.05101: the decay is apart from the gradient; eps is added after
+// the bias correction.
+void adamw(View gradients, const AdamW& o, const StepState* state, MutView values, MutView m, MutView v) {
+  if (!state->finite) return;
+  const real b1 = static_cast<real>(o.beta_1), b2 = static_cast<real>(o.beta_2);
+  const real c1 = static_cast<real>(1 - o.beta_1), c2 = static_cast<real>(1 - o.beta_2);
+  const real rate = static_cast<real>(state->learning_rate / state->correction_1);
+  const real root = static_cast<real>(1 / math::sqrt(state->correction_2));
+  const real eps = static_cast<real>(o.eps), factor = static_cast<real>(state->factor);
+  const real shrink = static_cast<real>(1 - state->learning_rate * o.weight_decay);
+  const real* g = gradients.as<real>();
+  real* p = values.as<real>();
+  real* first = m.as<real>();
+  real* second = v.as<real>();
+  for_ranges(values.shape.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    const int64_t decay_end = larger(begin, smaller(end, o.decayed));
+    for (int64_t i = begin; i < decay_end; ++i) p[i] *= shrink;
+    for (int64_t i = begin; i < end; ++i) {
+      const real x = g[i] * factor;
+      first[i] = b1 * first[i] + c1 * x;
+      second[i] = b2 * second[i] + c2 * x * x;
+      p[i] -= rate * first[i] / (math::sqrt(second[i]) * root + eps);
+    }
+  });
+}
+
+}  // namespace bonsai::cpu::BONSAI_LEVEL

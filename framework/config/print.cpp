@@ -1,0 +1,182 @@
+#include "framework/config/print.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace bonsai {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Whether YAML readers of any version agree that this is a text and where it ends.
+bool needs_no_quotes(const std::string& text) {
+  static const OneOf taken{
+      {"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf", "infinity"}};
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  const auto inside = [&](char c) {
+    return letter(c) || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '/';
+  };
+  std::string word = text;
+  for (char& c : word) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return !text.empty() && (letter(text[0]) || text[0] == '/') &&
+         std::all_of(text.begin(), text.end(), inside) && !taken.holds(word);
+}
+
+std::string scalar(const ConfigKey::Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value))
+    return needs_no_quotes(*text) ? *text : Json(*text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (const auto* whole = std::get_if<int64_t>(&value)) return fmt::format("{}", *whole);
+  if (const auto* number = std::get_if<double>(&value)) return fmt::format("{}", *number);
+  return std::get<bool>(value) ? "true" : "false";
+}
+
+Json json(double number) {
+  constexpr double exact = 9007199254740992;
+  if (std::abs(number) < exact && number == std::trunc(number)) return static_cast<int64_t>(number);
+  return number;
+}
+
+Json json(const ConfigKey& key) {
+  if (key.is_section())
+    return {{"type", "object"},
+            {"description", key.help},
+            {"properties", Json::object()},
+            {"additionalProperties", false}};
+  static const char* const types[] = {"object", "integer", "number", "boolean", "string"};
+  Json result{{"type", types[key.value.index()]}, {"description", key.help}};
+  if (std::holds_alternative<int64_t>(key.value) || std::holds_alternative<double>(key.value)) {
+    if (std::isfinite(key.range.least)) result["minimum"] = json(key.range.least);
+    if (std::isfinite(key.range.most)) result["maximum"] = json(key.range.most);
+  }
+  if (!key.words.words.empty()) result["enum"] = key.words.words;
+  if (const auto* whole = std::get_if<int64_t>(&key.standard)) result["default"] = *whole;
+  if (const auto* number = std::get_if<double>(&key.standard)) result["default"] = json(*number);
+  if (const auto* yes = std::get_if<bool>(&key.standard)) result["default"] = *yes;
+  if (const auto* text = std::get_if<std::string>(&key.standard)) result["default"] = *text;
+  return result;
+}
+
+std::string table_cell(const std::string& text) {
+  std::string result;
+  for (char c : text) {
+    if (c == '|') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string ConfigKey::rule() const {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const bool any = range.holds(-infinity) && range.holds(infinity);
+  switch (value.index()) {
+    case 1:
+      return any ? "a whole number" : range.text();
+    case 2:
+      return any ? "a number" : range.text();
+    case 3:
+      return "true or false";
+    case 4:
+      return words.words.empty() ? "text" : words.text();
+    default:
+      return "";
+  }
+}
+
+// A section may be visited in parts, its keys still stand together.
+ConfigKey& KeyCollector::insert(ConfigKey key) {
+  auto at = std::find_if(keys_.begin(), keys_.end(), [&](const ConfigKey& k) { return k.path == key.path; });
+  if (at != keys_.end()) return *at;
+  const auto last = std::find_if(keys_.rbegin(), keys_.rend(),
+                                 [&](const ConfigKey& k) { return (k.path + ".").starts_with(prefix_); });
+  return *keys_.insert(last.base(), std::move(key));
+}
+
+void KeyCollector::enter(const char* key, const char* help,
+                         const std::function<void(Visitor&)>& visit_section) {
+  insert({prefix_ + key, help, {}, {}});
+  const std::string outer = prefix_;
+  prefix_ += std::string(key) + ".";
+  visit_section(*this);
+  prefix_ = outer;
+}
+
+void set_defaults(std::vector<ConfigKey>& keys, const std::vector<ConfigKey>& defaults) {
+  for (ConfigKey& key : keys)
+    for (const ConfigKey& other : defaults)
+      if (other.path == key.path && other.value.index() == key.value.index()) key.standard = other.value;
+}
+
+std::string dump_config(const std::vector<ConfigKey>& keys) {
+  std::string text;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const ConfigKey& key = keys[i];
+    const bool holds_keys = i + 1 < keys.size() && keys[i + 1].path.starts_with(key.path + ".");
+    if (key.is_section() && !holds_keys) continue;
+    const auto depth = std::count(key.path.begin(), key.path.end(), '.');
+    text += fmt::format("{:{}}{}:", "", 2 * depth, key.name());
+    text += key.is_section() ? "\n" : fmt::format(" {}\n", scalar(key.value));
+  }
+  return text;
+}
+
+std::string explain_config(const std::vector<ConfigKey>& keys) {
+  size_t key_width = 0, value_width = 0;
+  std::vector<std::string> values;
+  for (const ConfigKey& key : keys) {
+    std::string value = key.is_section() ? "" : scalar(key.value);
+    if (key.changed()) value += fmt::format(" (default {})", scalar(key.standard));
+    constexpr size_t most = 32;  // a long text pushes only its own line out of the columns
+    if (value.size() <= most) value_width = std::max(value_width, value.size());
+    if (!key.is_section()) key_width = std::max(key_width, key.path.size());
+    values.push_back(std::move(value));
+  }
+  std::string text;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const ConfigKey& key = keys[i];
+    if (key.is_section())
+      text += fmt::format("{}{}: {}\n", i > 0 ? "\n" : "", key.path, key.help);
+    else
+      text += fmt::format("{} {:{}}  {:{}}  {} ({})\n", key.changed() ? '*' : ' ', key.path, key_width,
+                          values[i], value_width, key.help, key.rule());
+  }
+  return text;
+}
+
+std::string config_schema(const std::vector<ConfigKey>& keys) {
+  Json schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+              {"type", "object"},
+              {"properties", Json::object()},
+              {"additionalProperties", false}};
+  for (const ConfigKey& key : keys) {
+    Json* parent = &schema;
+    for (size_t start = 0, dot; (dot = key.path.find('.', start)) != std::string::npos; start = dot + 1)
+      parent = &(*parent)["properties"][key.path.substr(start, dot - start)];
+    (*parent)["properties"][key.name()] = json(key);
+  }
+  return schema.dump(2) + "\n";
+}
+
+std::string config_markdown(const std::vector<ConfigKey>& keys) {
+  std::string text;
+  const char* const head = "| key | default | value | |\n|---|---|---|---|\n";
+  bool in_table = false;
+  for (const ConfigKey& key : keys) {
+    if (key.is_section()) {
+      text += fmt::format("{}**{}**: {}\n\n", text.empty() ? "" : "\n", key.path, key.help);
+    } else {
+      if (!in_table) text += head;
+      text += fmt::format("| `{}` | `{}` | {} | {} |\n", key.path, table_cell(scalar(key.standard)),
+                          table_cell(key.rule()), table_cell(key.help));
+    }
+    in_table = !key.is_section();
+  }
+  return text;
+}
+
+}  // namespace bonsai

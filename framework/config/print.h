@@ -1,0 +1,89 @@
+// Configs as text: what a run uses, what can be set, for people and for editors.
+//
+//   fmt::print("{}", explain_config(config_keys(run)));
+#pragma once
+
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "framework/config/visit.h"
+
+namespace bonsai {
+
+// One v(...) or section of a visit().
+struct ConfigKey {
+  using Value = std::variant<std::monostate, int64_t, double, bool, std::string>;
+  std::string path, help;  // "model.n_heads"
+  Value value, standard;   // now and by default; monostate for a section, which its keys follow
+  Range range{};           // of a number
+  OneOf words{};           // of a string that takes only these
+
+  bool is_section() const { return value.index() == 0; }
+  bool changed() const { return value != standard; }
+  std::string name() const { return path.substr(path.rfind('.') + 1); }
+  std::string rule() const;  // "at least 1", "true or false"
+};
+
+class KeyCollector final : public Visitor {
+ public:
+  // With `follow`, each value is replaced by the one there after it was noted, so that a visit() that chooses
+  // sections by values visits the same ones.
+  explicit KeyCollector(const std::vector<ConfigKey>* follow = nullptr) : follow_(follow) {}
+
+  void operator()(const char* key, int64_t& value, const char* help, const Range& range) override {
+    add(key, value, help).range = range;
+  }
+  void operator()(const char* key, double& value, const char* help, const Range& range) override {
+    add(key, value, help).range = range;
+  }
+  void operator()(const char* key, bool& value, const char* help) override { add(key, value, help); }
+  void operator()(const char* key, std::string& value, const char* help) override { add(key, value, help); }
+  void operator()(const char* key, std::string& value, const char* help, const OneOf& words) override {
+    add(key, value, help).words = words;
+  }
+  std::vector<ConfigKey> take() { return std::move(keys_); }
+
+ protected:
+  void enter(const char* key, const char* help, const std::function<void(Visitor&)>& visit_section) override;
+
+ private:
+  template <class T>
+  ConfigKey& add(const char* key, T& value, const char* help) {
+    ConfigKey& added = insert({prefix_ + key, help, value, value});
+    if (follow_)
+      for (const ConfigKey& other : *follow_)
+        if (other.path == added.path && std::holds_alternative<T>(other.value))
+          value = std::get<T>(other.value);
+    return added;
+  }
+  ConfigKey& insert(ConfigKey key);
+
+  const std::vector<ConfigKey>* follow_;
+  std::string prefix_;
+  std::vector<ConfigKey> keys_;
+};
+
+void set_defaults(std::vector<ConfigKey>& keys, const std::vector<ConfigKey>& defaults);
+
+// Of the sections that `config` chooses; `defaults` is what a file that sets nothing gives.
+template <class Config>
+std::vector<ConfigKey> config_keys(Config config = {}, Config defaults = {}) {
+  KeyCollector now;
+  config.visit(now);
+  std::vector<ConfigKey> keys = now.take();
+  KeyCollector before(&keys);
+  defaults.visit(before);
+  set_defaults(keys, before.take());
+  return keys;
+}
+
+std::string dump_config(const std::vector<ConfigKey>& keys);  // YAML; loads to equal values
+std::string explain_config(
+    const std::vector<ConfigKey>& keys);                        // a line a key; * where it is not the default
+std::string config_schema(const std::vector<ConfigKey>& keys);  // JSON Schema, draft 2020-12
+std::string config_markdown(
+    const std::vector<ConfigKey>& keys);  // a table a section: key, default, range, help
+
+}  // namespace bonsai

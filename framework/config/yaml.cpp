@@ -1,0 +1,276 @@
+#include "framework/config/yaml.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <system_error>
+
+namespace bonsai {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_file(const fs::path& path) {
+  const std::string name = path.string();
+  std::error_code code;
+  if (fs::is_directory(path, code)) throw ConfigError(name + ": is a directory; a config is a file");
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostConfigBytes + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad())
+    throw ConfigError(fmt::format("{}: cannot be read: {}", name, std::generic_category().message(errno)));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+// One spelling for what differs in case and hyphens only.
+std::string plain(std::string word) {
+  for (char& c : word) c = c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return word;
+}
+
+// Letters put in, left out, changed or swapped with their neighbour (optimal string alignment).
+size_t edits_between(const std::string& a, const std::string& b) {
+  std::vector<size_t> before, last(b.size() + 1), now(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    now[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        now[j] = std::min(now[j], before[j - 2] + 1);
+    }
+    before = last;
+    last = now;
+  }
+  return last[b.size()];
+}
+
+std::string shown(const Node& node) {
+  constexpr size_t most = 60;
+  switch (node.kind) {
+    case Node::Kind::empty:
+      return "empty";
+    case Node::Kind::list:
+      return "a list";
+    case Node::Kind::map:
+      return "a section";
+    case Node::Kind::scalar:
+      break;
+  }
+  size_t end = std::min(most, node.text.size());
+  while (end < node.text.size() && (node.text[end] & 0xC0) == 0x80) --end;
+  return fmt::format("'{}{}'", node.text.substr(0, end), end < node.text.size() ? "..." : "");
+}
+
+std::string rule(const char* kind, const Range& range) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  return range.holds(-infinity) && range.holds(infinity) ? kind : fmt::format("{}, {}", kind, range.text());
+}
+
+class Loader final : public Visitor {
+ public:
+  explicit Loader(const Document& document) : problems_(document.problems) {
+    sections_.push_back({"", &document.root, {}});
+  }
+
+  void operator()(const char* key, int64_t& value, const char*, const Range& range) override {
+    load_number(key, value, range, "a whole number");
+  }
+  void operator()(const char* key, double& value, const char*, const Range& range) override {
+    load_number(key, value, range, "a number");
+  }
+  void operator()(const char* key, bool& value, const char*) override {
+    const Node* node = find(key);
+    if (!node) return;
+    if (const bool yes = node->text == "true"; is_scalar(node) && (yes || node->text == "false")) {
+      value = yes;
+      return;
+    }
+    const std::string word = plain(node->text);
+    const bool yes = OneOf{{"true", "yes", "on", "y", "1"}}.holds(word);
+    const bool no = OneOf{{"false", "no", "off", "n", "0"}}.holds(word);
+    complain(key, *node, "true or false", yes ? "; write true" : no ? "; write false" : "");
+  }
+  void operator()(const char* key, std::string& value, const char*) override {
+    const Node* node = find(key);
+    if (is_scalar(node))
+      value = node->text;
+    else if (node)
+      complain(key, *node, "text", node->kind == Node::Kind::empty ? "; write '' for none" : "");
+  }
+  void operator()(const char* key, std::string& value, const char*, const OneOf& words) override {
+    const Node* node = find(key);
+    if (is_scalar(node) && words.holds(node->text))
+      value = node->text;
+    else if (node)
+      complain(key, *node, words.text(), meant(nearest_word(node->text, words.words)));
+  }
+
+  // After the visit: every key of the file that no visit asked for.
+  std::vector<Problem> finish() {
+    for (const Section& section : sections_) {
+      if (!section.node) continue;
+      for (const Node& entry : section.node->entries)
+        if (!OneOf{section.keys}.holds(entry.key))
+          problems_.push_back({entry.key_place, unknown(section, entry.key)});
+    }
+    return std::move(problems_);
+  }
+
+ protected:
+  void enter(const char* key, const char*, const std::function<void(Visitor&)>& visit_section) override {
+    const Node* node = find(key);
+    if (node && node->kind != Node::Kind::map) {
+      complain(key, *node, "a section with keys of its own");
+      node = nullptr;
+    }
+    const size_t outer = current_;
+    const std::string path = path_of(key);
+    const auto seen =
+        std::find_if(sections_.begin(), sections_.end(), [&](const Section& s) { return s.path == path; });
+    current_ = static_cast<size_t>(seen - sections_.begin());
+    if (seen == sections_.end()) sections_.push_back({path, node, {}});
+    visit_section(*this);
+    current_ = outer;
+  }
+
+ private:
+  struct Section {
+    std::string path;
+    const Node* node;  // null where the file has none
+    std::vector<std::string> keys;
+  };
+
+  static bool is_scalar(const Node* node) { return node && node->kind == Node::Kind::scalar; }
+  static std::string meant(const std::string* word) {
+    return word ? fmt::format("; did you mean {}?", *word) : "";
+  }
+  std::string path_of(const char* key) const { return join_path(sections_[current_].path, key); }
+
+  const Node* find(const char* key) {
+    Section& section = sections_[current_];
+    if (!OneOf{section.keys}.holds(key)) section.keys.emplace_back(key);
+    return section.node ? find_entry(*section.node, key) : nullptr;
+  }
+
+  template <class T>
+  void load_number(const char* key, T& value, const Range& range, const char* kind) {
+    const Node* node = find(key);
+    T number{};
+    if (is_scalar(node) && parse_number(node->text, number) && range.holds(static_cast<double>(number)))
+      value = number;
+    else if (node)
+      complain(key, *node, rule(kind, range));
+  }
+
+  void complain(const char* key, const Node& node, const std::string& rule, std::string hint = "") {
+    if (hint.empty() && node.kind == Node::Kind::empty) hint = "; leave the key out for its default";
+    problems_.push_back(
+        {node.place, fmt::format("{} is {}; it must be {}{}", path_of(key), shown(node), rule, hint)});
+  }
+
+  // "model.n_haeds is not a key of model; did you mean n_heads? (known: n_layers, n_heads, ...)"
+  std::string unknown(const Section& section, const std::string& key) const {
+    const std::string* near = nearest_word(key, section.keys);
+    std::string hint = meant(near);
+    if (!near || plain(*near) != plain(key)) {
+      for (const Section& other : sections_)
+        for (const std::string& known : other.keys)
+          if (plain(known) == plain(key) || join_path(other.path, known) == key)
+            hint =
+                fmt::format("; {} is a key of {}", known, other.path.empty() ? "the top level" : other.path);
+    }
+    const size_t most = hint.empty() ? section.keys.size() : std::min<size_t>(6, section.keys.size());
+    const std::vector<std::string> first(section.keys.begin(),
+                                         section.keys.begin() + static_cast<ptrdiff_t>(most));
+    return fmt::format("{} is not a key{}{} (known: {}{})", join_path(section.path, key),
+                       section.path.empty() ? "" : " of " + section.path, hint, fmt::join(first, ", "),
+                       most < section.keys.size() ? ", ..." : "");
+  }
+
+  std::vector<Problem> problems_;
+  std::vector<Section> sections_;
+  size_t current_ = 0;
+};
+
+std::string_view without_plus(std::string_view text) {
+  const bool plus = text.size() > 1 && text[0] == '+' && text[1] != '-';
+  return plus ? text.substr(1) : text;
+}
+
+template <class T>
+bool parse_whole(std::string_view text, T& value) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return code == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+bool parse_number(std::string_view text, double& value) {
+  return parse_whole(without_plus(text), value) && std::isfinite(value);
+}
+
+bool parse_number(std::string_view text, int64_t& value) {
+  if (parse_whole(without_plus(text), value)) return true;
+  constexpr double exact = 9007199254740992;  // 2^53: from there on a double may have been rounded
+  double number = 0;
+  if (!parse_number(text, number) || std::abs(number) >= exact || number != std::trunc(number)) return false;
+  value = static_cast<int64_t>(number);
+  return true;
+}
+
+const std::string* nearest_word(const std::string& word, const std::vector<std::string>& words) {
+  const std::string wanted = plain(word).substr(0, 100);
+  const std::string* nearest = nullptr;
+  size_t fewest = std::max<size_t>(1, wanted.size() / 3) + 1;
+  for (const std::string& candidate : words) {
+    const size_t edits = edits_between(wanted, plain(candidate));
+    if (edits >= fewest) continue;
+    fewest = edits;
+    nearest = &candidate;
+  }
+  return nearest;
+}
+
+ConfigFile::ConfigFile(const fs::path& path) : document_(parse_document(read_file(path), path.string())) {}
+
+ConfigFile ConfigFile::from_text(std::string_view text, const std::string& name) {
+  return ConfigFile(parse_document(std::string(text), name));
+}
+
+void ConfigFile::set(const std::string& setting) {
+  const Place place{"--set " + setting, 0, 0};
+  const auto refuse = [&](const std::string& why) { document_.problems.push_back({place, why}); };
+  const size_t equals = setting.find('=');
+  const std::string path = setting.substr(0, equals);
+  if (equals == std::string::npos || ("." + path + ".").find("..") != std::string::npos)
+    return refuse("must be key=value, as in trainer.max_steps=10");
+  if (find_bad_byte(setting) != std::string::npos) return refuse("is not UTF-8 text");
+
+  Node* node = &document_.root;
+  for (size_t start = 0, dot = 0; dot != std::string::npos; start = dot + 1) {
+    if (node->kind == Node::Kind::empty) node->kind = Node::Kind::map;
+    if (node->kind != Node::Kind::map) return refuse(path.substr(0, start - 1) + " is not a section");
+    dot = path.find('.', start);
+    const std::string key = path.substr(start, dot == std::string::npos ? dot : dot - start);
+    Node* entry = const_cast<Node*>(find_entry(*node, key));
+    node = entry ? entry : &node->entries.emplace_back(Node{Node::Kind::empty, "", place, key, place, {}});
+  }
+  *node = {Node::Kind::scalar, setting.substr(equals + 1), place, node->key, place, {}};
+}
+
+void ConfigFile::load_by(const std::function<void(Visitor&)>& visit) const {
+  Loader loader(document_);
+  visit(loader);
+  std::vector<Problem> problems = loader.finish();
+  if (!problems.empty()) throw_problems(document_.name, std::move(problems));
+}
+
+}  // namespace bonsai

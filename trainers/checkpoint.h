@@ -1,0 +1,42 @@
+// Everything a run needs to go on as if it had never stopped, in one safetensors file.
+#pragma once
+
+#include <filesystem>
+
+#include "trainers/trainer.h"
+
+namespace bonsai {
+
+// Beside the weights and moments: where the run stands.
+struct Progress {
+  int64_t step = 0;  // steps done
+  double best_loss = INFINITY;
+  int64_t evaluations_without_better = 0;
+};
+
+// Written to a temporary name, synced and renamed: a kill leaves this one or the one before.
+void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const Progress& progress);
+
+// A checkpoint that was read and found whole: an Error says what is missing or damaged.
+class Checkpoint {
+ public:
+  // A file, a folder with checkpoint.safetensors, or a run folder (its last checkpoint).
+  explicit Checkpoint(const std::filesystem::path& path);
+
+  const std::filesystem::path& file() const { return path_; }
+  const RunConfig& config() const { return config_; }  // its task is not prepared
+  std::shared_ptr<Tokenizer> tokenizer() const { return tokenizer_; }
+  const Progress& progress() const { return progress_; }
+
+  void load_model(Decoder& model) const;
+  void load(Trainer& trainer) const;  // weights and moments
+
+ private:
+  std::filesystem::path path_;
+  RunConfig config_;
+  std::shared_ptr<Tokenizer> tokenizer_;
+  Progress progress_;
+  std::map<std::string, Tensor> tensors_;
+};
+
+}  // namespace bonsai

@@ -1,0 +1,103 @@
+// What a YAML file of a run says. Defaults stand here; layers/decoder.h has the model's.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "framework/config/visit.h"
+#include "layers/decoder.h"
+#include "trainers/registry.h"
+
+namespace bonsai {
+
+struct TrainerConfig {
+  int64_t max_steps = 1000;
+  int64_t batch_size = 16;
+  int64_t accumulation = 1;
+  int64_t eval_interval = 100;
+  int64_t eval_batches = 0;
+  int64_t checkpoint_interval = 100;
+  int64_t log_interval = 10;
+  int64_t sample_interval = 0;
+  int64_t early_stop = 0;
+  int64_t seed = 1;
+  std::string dtype = "f32";
+  template <class V>
+  void visit(V& v) {
+    v("max_steps", max_steps, "optimizer steps", at_least(0));
+    v("batch_size", batch_size, "sequences in a micro-batch", at_least(1));
+    v("accumulation", accumulation, "micro-batches a step; the loss is that of all their tokens", between(1, 65535));
+    v("eval_interval", eval_interval, "steps between evaluations; 0 evaluates only at the end", at_least(0));
+    v("eval_batches", eval_batches, "batches of an evaluation while training; 0 takes all", at_least(0));
+    v("checkpoint_interval", checkpoint_interval, "steps between checkpoints; 0 saves only at the end", at_least(0));
+    v("log_interval", log_interval, "steps between lines of metrics.jsonl", at_least(1));
+    v("sample_interval", sample_interval, "steps between samples of text; 0 for none", at_least(0));
+    v("early_stop", early_stop, "evaluations without a better loss before the run stops; 0 never stops early", at_least(0));
+    v("seed", seed, "of weights, data order and dropout", at_least(0));
+    v("dtype", dtype, "of parameters and activations", OneOf{{"f32", "f64"}});
+  }
+};
+
+struct OptimizerConfig {
+  double beta_1 = 0.9;
+  double beta_2 = 0.99;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double clip_norm = 1;
+  template <class V>
+  void visit(V& v) {
+    v("beta_1", beta_1, "decay of the mean of gradients", between(0, 0.999999999));
+    v("beta_2", beta_2, "decay of the mean of squared gradients", between(0, 0.999999999));
+    v("eps", eps, "added to the root of the second moment, after bias correction", between(1e-30, 1));
+    v("weight_decay", weight_decay, "of matrices and tables; biases and norm gains do not decay", between(0, 100));
+    v("clip_norm", clip_norm, "largest norm of the mean gradient; 0 does not clip", at_least(0));
+  }
+};
+
+struct ScheduleConfig {
+  double learning_rate = 1e-3;
+  double min_learning_rate = 1e-4;
+  int64_t warmup_steps = 100;
+  std::string decay = "cosine";
+  template <class V>
+  void visit(V& v) {
+    v("learning_rate", learning_rate, "reached at the end of the warm-up", between(0, 1000));
+    v("min_learning_rate", min_learning_rate, "at the last step of the cosine", between(0, 1000));
+    v("warmup_steps", warmup_steps, "steps of the linear warm-up", at_least(0));
+    v("decay", decay, "what follows the warm-up, up to trainer.max_steps", OneOf{{"cosine", "constant"}});
+  }
+};
+
+struct DeviceConfig {
+  std::string type = "cpu";
+  int64_t threads = 0;
+  template <class V>
+  void visit(V& v) {
+    v("type", type, "where the run computes", OneOf{{"cpu"}});
+    v("threads", threads, "0 takes one a processor", between(0, 1024));
+  }
+};
+
+struct RunConfig {
+  std::string task = "language_model";
+  DecoderConfig model;
+  std::shared_ptr<Task> data;  // has the data section's keys: those of the task
+  TrainerConfig trainer;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  DeviceConfig device;
+
+  template <class V>
+  void visit(V& v) {
+    v("task", task, "what the model learns", OneOf{task_names()});
+    if (!data || data->name() != task) data = make_task(task);
+    v.section("model", model, "the decoder");
+    if (data) v.section("data", *data, "what it is trained on");
+    v.section("trainer", trainer, "the loop");
+    v.section("optimizer", optimizer, "AdamW");
+    v.section("schedule", schedule, "the learning rate");
+    v.section("device", device, "where it runs");
+  }
+};
+
+}  // namespace bonsai

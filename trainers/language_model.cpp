@@ -1,0 +1,71 @@
+#include "trainers/language_model.h"
+
+#include "data/tales.h"
+#include "data/text.h"
+#include "trainers/generate.h"
+
+namespace bonsai {
+
+void LanguageModel::visit(Visitor& v) {
+  v("source", source_, "tiny tales that Bonsai makes, or a text file", OneOf{{"tales", "file"}});
+  if (from_tales()) {
+    v("characters", characters_, "length of the tales to train on", between(1000, 1e9));
+    v("seed", seed_, "of the tales", at_least(0));
+  } else {
+    v("path", path_, "the text file; a relative one stands beside the config file");
+  }
+  v("validation_fraction", validation_fraction_, "held back for validation: the end of a file", between(0.001, 0.9));
+}
+
+void LanguageModel::resolve(const std::filesystem::path& folder) {
+  if (!from_tales() && !path_.empty()) path_ = std::filesystem::absolute(folder / path_).lexically_normal().string();
+}
+
+void LanguageModel::prepare(int64_t block_size, uint64_t, std::shared_ptr<Tokenizer> tokenizer) {
+  check(from_tales() || !path_.empty(), "data", "data.path is empty; name the text file");
+  std::string train, validation;
+  if (from_tales()) {
+    const auto seed = static_cast<uint64_t>(seed_);
+    train = tales(seed, "train", characters_);
+    validation = tales(seed, "validation", static_cast<int64_t>(static_cast<double>(characters_) * validation_fraction_));
+  } else {
+    train = read_text(path_);
+  }
+  tokenizer_ = tokenizer ? std::move(tokenizer) : std::make_shared<CharTokenizer>(train + validation);
+  Split split{tokenizer_->encode(train), tokenizer_->encode(validation)};
+  if (!from_tales()) split = split_tokens(std::move(split.train), validation_fraction_);
+  train_.emplace("train", std::move(split.train), block_size, vocab_size());
+  validation_.emplace("validation", std::move(split.validation), block_size, vocab_size());
+}
+
+double LanguageModel::floor() const { return from_tales() ? tales_floor() : NAN; }
+
+Batch LanguageModel::batch(const BatchIndex& index, int64_t batch_size) const {
+  return train_->random(index, batch_size);
+}
+
+Evaluation LanguageModel::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
+  const int64_t all = validation_->evaluation_batches(batch_size);
+  double sum = 0;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < (most_batches > 0 ? std::min(most_batches, all) : all); ++i) {
+    Context context;
+    const LossSum loss = loss_of(model, validation_->evaluation(i, batch_size), context);
+    sum += loss.sum.item();
+    tokens += loss.tokens;
+  }
+  return {.loss = sum / static_cast<double>(tokens)};
+}
+
+// From the start of a tale, or of a line where the text has lines.
+std::string LanguageModel::sample(Decoder& model, uint64_t seed) const {
+  std::vector<int32_t> start{0};
+  try {
+    start = tokenizer_->encode("\n");
+  } catch (const Error&) {
+  }
+  const auto ids = generate(model, start, 120, {.temperature = 0.8, .seed = seed});
+  return tokenizer_->decode(std::span(ids).subspan(1));
+}
+
+}  // namespace bonsai

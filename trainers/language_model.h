@@ -1,0 +1,36 @@
+// The next token of a text: tiny tales, or any text file, one character a token.
+#pragma once
+
+#include <optional>
+
+#include "trainers/task.h"
+
+namespace bonsai {
+
+class LanguageModel final : public Task {
+ public:
+  std::string name() const override { return "language_model"; }
+  void visit(Visitor& v) override;
+  void resolve(const std::filesystem::path& folder) override;
+  void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) override;
+  int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
+  std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
+  double floor() const override;
+  Batch batch(const BatchIndex& index, int64_t batch_size) const override;
+  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const override;
+  std::string sample(Decoder& model, uint64_t seed) const override;
+
+ private:
+  bool from_tales() const { return source_ == "tales"; }
+
+  std::string source_ = "tales";
+  std::string path_;
+  int64_t characters_ = 1000000;
+  double validation_fraction_ = 0.1;
+  int64_t seed_ = 1;
+
+  std::shared_ptr<Tokenizer> tokenizer_;
+  std::optional<Batcher> train_, validation_;
+};
+
+}  // namespace bonsai

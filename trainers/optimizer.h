@@ -1,0 +1,28 @@
+// AdamW over an arena.                                        Loshchilov & Hutter 2019, arXiv:1711.05101
+#pragma once
+
+#include "framework/autograd/arena.h"
+#include "framework/backend/kernels.h"
+#include "trainers/config.h"
+
+namespace bonsai {
+
+class Optimizer {
+ public:
+  Optimizer(ParameterArena& arena, const OptimizerConfig& config);
+
+  // Divides the gradients by the number of tokens they are a sum over, clips their norm and updates. Where the
+  // norm is not finite nothing changes. Steps count from 0.
+  StepState step(int64_t step, double learning_rate, int64_t tokens);
+
+  Tensor& m() { return m_; }  // first and second moments, laid out as the arena
+  Tensor& v() { return v_; }
+
+ private:
+  ParameterArena& arena_;
+  OptimizerConfig config_;
+  Tensor m_, v_;
+  Tensor state_;  // a StepState in the device's memory
+};
+
+}  // namespace bonsai

@@ -1,0 +1,38 @@
+#include "trainers/registry.h"
+
+#include <map>
+
+#include "trainers/language_model.h"
+#include "trainers/reverse.h"
+
+namespace bonsai {
+namespace {
+
+using Registry = std::map<std::string, std::function<std::shared_ptr<Task>()>>;
+
+Registry& tasks() {
+  static Registry registry = {
+      {"language_model", [] { return std::make_shared<LanguageModel>(); }},
+      {"reverse", [] { return std::make_shared<Reverse>(); }},
+  };
+  return registry;
+}
+
+}  // namespace
+
+std::vector<std::string> task_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, make] : tasks()) names.push_back(name);
+  return names;
+}
+
+std::shared_ptr<Task> make_task(const std::string& name) {
+  const auto at = tasks().find(name);
+  return at == tasks().end() ? nullptr : at->second();
+}
+
+void add_task(const std::string& name, std::function<std::shared_ptr<Task>()> make) {
+  tasks()[name] = std::move(make);
+}
+
+}  // namespace bonsai

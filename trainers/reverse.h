@@ -1,0 +1,31 @@
+// A sequence of symbols and then the same sequence backwards: can only be learned by attending to places.
+#pragma once
+
+#include "trainers/task.h"
+
+namespace bonsai {
+
+// abc|cba: the loss is over what follows the bar. Symbols are drawn anew for every batch.
+class Reverse final : public Task {
+ public:
+  std::string name() const override { return "reverse"; }
+  void visit(Visitor& v) override;
+  void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) override;
+  int64_t vocab_size() const override { return alphabet_ + 1; }
+  std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
+  Batch batch(const BatchIndex& index, int64_t batch_size) const override;
+  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const override;
+  std::string sample(Decoder& model, uint64_t seed) const override;
+
+ private:
+  Batch sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count) const;
+  std::vector<std::vector<int32_t>> answers(Decoder& model, const Batch& batch) const;
+
+  int64_t length_ = 10;
+  int64_t alphabet_ = 10;
+  int64_t evaluation_sequences_ = 1000;
+  uint64_t seed_ = 1;
+  std::shared_ptr<Tokenizer> tokenizer_;
+};
+
+}  // namespace bonsai

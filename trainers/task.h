@@ -1,0 +1,53 @@
+// A task: what a model is trained on, and how one tells whether it has learned.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "data/batcher.h"
+#include "data/tokenizer.h"
+#include "framework/config/visit.h"
+#include "layers/decoder.h"
+
+namespace bonsai {
+
+// A sum over target tokens; divided by their number when it is reported.
+struct LossSum {
+  Tensor sum;
+  int64_t tokens = 0;
+};
+
+struct Evaluation {
+  double loss = NAN;         // mean over target tokens, in nats
+  double exact_match = NAN;  // share of sequences answered without a mistake, where the task has answers
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual std::string name() const = 0;
+  virtual void visit(Visitor& v) = 0;  // the keys of the data section
+
+  // Relative paths from now on stand below this folder.
+  virtual void resolve(const std::filesystem::path&) {}
+  // Reads or makes the data. A tokenizer is given where a checkpoint has one.
+  virtual void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) = 0;
+  virtual int64_t vocab_size() const = 0;
+  virtual std::shared_ptr<Tokenizer> tokenizer() const = 0;
+  virtual double floor() const { return NAN; }  // the lowest mean loss there can be, where it is known
+
+  // A function of its arguments alone, so that a resumed run sees what it would have seen.
+  virtual Batch batch(const BatchIndex& index, int64_t batch_size) const = 0;
+  virtual Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const = 0;
+  virtual std::string sample(Decoder& model, uint64_t seed) const = 0;  // for people to look at
+};
+
+constexpr int32_t kIgnore = -100;  // a target that does not count
+
+// The cross-entropy of the targets that are not kIgnore.
+LossSum loss_of(Decoder& model, const Batch& batch, Context& context);
+
+}  // namespace bonsai

@@ -1,0 +1,61 @@
+#include "trainers/trainer.h"
+
+#include <cmath>
+
+#include "framework/autograd/tape.h"
+#include "trainers/schedule.h"
+
+namespace bonsai {
+namespace {
+
+Build build_of(const TrainerConfig& c) {
+  return {.dtype = c.dtype == "f64" ? DType::f64 : DType::f32, .seed = static_cast<uint64_t>(c.seed)};
+}
+
+}  // namespace
+
+Trainer::Trainer(const RunConfig& config)
+    : config_(config),
+      root_(build_of(config.trainer)),
+      model_(&root_, "", config.model),
+      arena_(model_.parameters()),
+      optimizer_(arena_, config.optimizer) {}
+
+StepResult Trainer::step(int64_t step) {
+  const TrainerConfig& c = config_.trainer;
+  const auto seed = static_cast<uint64_t>(c.seed);
+  arena_.zero_gradients();
+  double sum = 0;
+  StepResult result;
+  for (int64_t micro = 0; micro < c.accumulation; ++micro) {
+    const Batch batch = config_.data->batch({.seed = seed, .step = step, .micro_batch = micro}, c.batch_size);
+    Context context{.training = true,
+                    .random = {.seed = seed, .step = static_cast<uint32_t>(step), .micro_batch = static_cast<uint16_t>(micro)}};
+    Tape tape;
+    const LossSum loss = loss_of(model_, batch, context);
+    tape.backward(loss.sum);
+    sum += loss.sum.item();
+    result.tokens += loss.tokens;
+  }
+  result.loss = result.tokens > 0 ? sum / static_cast<double>(result.tokens) : 0;
+  if (!std::isfinite(result.loss)) fail_not_finite(step, result.loss);
+  result.learning_rate = learning_rate(config_.schedule, step, c.max_steps);
+  const StepState state = optimizer_.step(step, result.learning_rate, result.tokens);
+  if (!state.finite) fail_not_finite(step, result.loss);
+  result.gradient_norm = state.gradient_norm;
+  return result;
+}
+
+void Trainer::fail_not_finite(int64_t step, double loss) {
+  std::string where = "every gradient is finite";
+  for (Parameter* p : arena_.parameters()) {
+    const auto values = p->grad.values();
+    const bool bad = std::any_of(values.begin(), values.end(), [](double v) { return !std::isfinite(v); });
+    if (!bad) continue;
+    where = "the gradient of " + p->path + " is the first that is not finite";
+    break;
+  }
+  fail("train", "at step {} the loss is {} and {}; no weight was changed", step, loss, where);
+}
+
+}  // namespace bonsai

@@ -1,0 +1,42 @@
+// A model and its optimizer, and what one training step is. The loop around it is in loop.h.
+#pragma once
+
+#include <map>
+
+#include "trainers/config.h"
+#include "trainers/optimizer.h"
+
+namespace bonsai {
+
+struct StepResult {
+  double loss = 0;           // mean over the step's tokens
+  double learning_rate = 0;
+  double gradient_norm = 0;  // of the mean loss, before clipping
+  int64_t tokens = 0;
+};
+
+class Trainer {
+ public:
+  // The task is prepared. A vocabulary that the file does not give is the task's.
+  explicit Trainer(const RunConfig& config);
+
+  // Step number `step`, from 0: draw the micro-batches, forward, backward, clip, update. Where the loss or a
+  // gradient is not finite, an Error names the step and the first bad parameter, and no weight has changed.
+  StepResult step(int64_t step);
+
+  Decoder& model() { return model_; }
+  Optimizer& optimizer() { return optimizer_; }
+  ParameterArena& arena() { return arena_; }
+  const RunConfig& config() const { return config_; }
+
+ private:
+  [[noreturn]] void fail_not_finite(int64_t step, double loss);
+
+  RunConfig config_;
+  Module root_;
+  Decoder model_;
+  ParameterArena arena_;
+  Optimizer optimizer_;
+};
+
+}  // namespace bonsai
