@@ -1,4 +1,4 @@
-// The next token of a text: tiny tales, or any text file, one character a token.
+// The next token of a text: tiny tales, any text file, or random ids; one character a token.
 #pragma once
 
 #include <optional>
@@ -26,6 +26,7 @@ class LanguageModel final : public Task {
   std::string source_ = "tales";
   std::string path_;
   int64_t characters_ = 1000000;
+  int64_t vocabulary_ = 65;
   double validation_fraction_ = 0.1;
   int64_t seed_ = 1;
 

@@ -1,5 +1,6 @@
 #include "trainers/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "framework/autograd/tape.h"
@@ -20,6 +21,12 @@ Trainer::Trainer(const RunConfig& config)
       model_(&root_, "", config.model),
       arena_(model_.parameters()),
       optimizer_(arena_, config.optimizer) {}
+
+int64_t Trainer::parameter_count() const {
+  int64_t count = 0;
+  for (const Parameter* p : arena_.parameters()) count += p->value.elements();
+  return count;
+}
 
 StepResult Trainer::step(int64_t step) {
   const TrainerConfig& c = config_.trainer;

@@ -24,6 +24,7 @@ class Trainer {
   // gradient is not finite, an Error names the step and the first bad parameter, and no weight has changed.
   StepResult step(int64_t step);
 
+  int64_t parameter_count() const;
   Decoder& model() { return model_; }
   Optimizer& optimizer() { return optimizer_; }
   ParameterArena& arena() { return arena_; }

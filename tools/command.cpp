@@ -1,0 +1,56 @@
+#include "tools/command.h"
+
+#include <fmt/format.h>
+
+#include "framework/config/yaml.h"
+#include "framework/core/parallel.h"
+#include "trainers/loop.h"
+
+namespace bonsai {
+
+void ConfigArguments::add_to(CLI::App& command) {
+  command.add_option("config", path, "YAML file")->required();
+  command.add_option("--set", settings, "change a key: model.n_layers=2")->type_name("KEY=VALUE")->allow_extra_args(false);
+  command.add_option("--device", device, "device.type: cpu");
+  command.add_option("--threads", threads, "device.threads; 0 takes one a processor");
+}
+
+RunConfig ConfigArguments::load() const {
+  constexpr std::string_view kPath = "data.path=";
+  ConfigFile file{std::filesystem::path(path)};
+  for (const std::string& setting : settings)
+    file.set(setting.starts_with(kPath) && setting.size() > kPath.size()
+                 ? std::string(kPath) + std::filesystem::absolute(setting.substr(kPath.size())).string()
+                 : setting);
+  if (!device.empty()) file.set("device.type=" + device);
+  if (threads >= 0) file.set("device.threads=" + std::to_string(threads));
+  RunConfig defaults;
+  defaults.model.vocab_size = 0;
+  RunConfig config = file.load(defaults);
+  if (config.model.d_model % config.model.n_heads != 0)
+    throw ConfigError(fmt::format("{}: model.d_model {} is not divisible by model.n_heads {}", path, config.model.d_model,
+                                  config.model.n_heads));
+  config.data->resolve(std::filesystem::path(path).parent_path());
+  if (config.device.threads > 0) set_threads(static_cast<int>(config.device.threads));
+  return config;
+}
+
+void prepare_data_or_vocabulary(RunConfig& config) {
+  try {
+    prepare_data(config);
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const Error& e) {
+    fmt::print(stderr, "{}\nno data: going on with a vocabulary of 65\n", e.what());
+    if (config.model.vocab_size == 0) config.model.vocab_size = 65;
+  }
+}
+
+LoadedModel::LoadedModel(const std::string& path)
+    : checkpoint(path),
+      root({.dtype = checkpoint.config().trainer.dtype == "f64" ? DType::f64 : DType::f32}),
+      decoder(&root, "", checkpoint.config().model) {
+  checkpoint.load_model(decoder);
+}
+
+}  // namespace bonsai

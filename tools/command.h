@@ -1,0 +1,45 @@
+// What the subcommands share. Each is one file with one function that adds it to the program.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+#include "trainers/checkpoint.h"
+
+namespace bonsai {
+
+void add_train(CLI::App& program);
+void add_generate(CLI::App& program);
+void add_evaluate(CLI::App& program);
+void add_inspect(CLI::App& program);
+void add_gradcheck(CLI::App& program);
+void add_bench(CLI::App& program);
+void add_config(CLI::App& program);
+void add_doctor(CLI::App& program);
+
+// A config file and what changes it: CONFIG [--set key=value]... [--device D] [--threads N]
+struct ConfigArguments {
+  std::string path, device;
+  std::vector<std::string> settings;
+  int64_t threads = -1;
+
+  void add_to(CLI::App& command);
+  // Relative data paths stand beside the file, those of --set in the current folder. model.vocab_size is 0
+  // where the file does not say it.
+  RunConfig load() const;
+};
+
+// The data, or, where its file is missing, a vocabulary of 65: for commands that need no data.
+void prepare_data_or_vocabulary(RunConfig& config);
+
+// A model from a checkpoint, in the checkpoint's own dtype.
+struct LoadedModel {
+  explicit LoadedModel(const std::string& path);
+  Checkpoint checkpoint;
+  Module root;
+  Decoder decoder;
+};
+
+}  // namespace bonsai

@@ -1,0 +1,38 @@
+// bonsai config check|explain|schema|keys: what a file says, and what can be said.
+#include <fmt/format.h>
+
+#include "framework/config/print.h"
+#include "tools/command.h"
+
+namespace bonsai {
+
+void add_config(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("config", "check or explain a config file");
+  command->require_subcommand(1);
+
+  auto checked = std::make_shared<ConfigArguments>();
+  CLI::App* check = command->add_subcommand("check", "every error of a file, or the config that a run would use");
+  checked->add_to(*check);
+  check->callback([checked] { fmt::print("{}", dump_config(config_keys(checked->load()))); });
+
+  auto explained = std::make_shared<ConfigArguments>();
+  CLI::App* explain = command->add_subcommand("explain", "every key with its value, range and meaning");
+  explained->add_to(*explain);
+  explain->callback([explained] { fmt::print("{}", explain_config(config_keys(explained->load()))); });
+
+  auto task = std::make_shared<std::string>("language_model");
+  const auto defaults = [task] {
+    RunConfig config;
+    config.task = *task;
+    return config_keys(config, config);
+  };
+  CLI::App* schema = command->add_subcommand("schema", "JSON Schema of a task's config files, for editors");
+  schema->add_option("task", *task, "language_model or reverse");
+  schema->callback([defaults] { fmt::print("{}", config_schema(defaults())); });
+
+  CLI::App* keys = command->add_subcommand("keys", "the keys as a Markdown table");
+  keys->add_option("task", *task, "language_model or reverse");
+  keys->callback([defaults] { fmt::print("{}", config_markdown(defaults())); });
+}
+
+}  // namespace bonsai

@@ -1,0 +1,35 @@
+// bonsai doctor: the processor, the kernels that were chosen, BLAS, threads: what works and what does not.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <fstream>
+
+#include "framework/backend/backend.h"
+#include "framework/core/parallel.h"
+#include "tools/command.h"
+
+namespace bonsai {
+namespace {
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& program) {
+  program.add_subcommand("doctor", "what this program found on this machine")->callback([] {
+    const CpuInfo& cpu = cpu_info();
+    fmt::print("version     {}\n", BONSAI_VERSION);
+    fmt::print("processor   {}\n", processor());
+    fmt::print("threads     {}\n", threads());
+    fmt::print("kernels     {} (of {})\n", cpu.level, fmt::join(cpu.levels, ", "));
+    fmt::print("BLAS        {}\n", cpu.blas);
+    fmt::print("cuda        this build has no CUDA backend\n");
+  });
+}
+
+}  // namespace bonsai

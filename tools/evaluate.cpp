@@ -1,0 +1,34 @@
+// bonsai evaluate CHECKPOINT: the loss over all validation data, each target once.
+#include <fmt/format.h>
+
+#include "framework/config/yaml.h"
+#include "tools/command.h"
+
+namespace bonsai {
+
+void add_evaluate(CLI::App& program) {
+  struct Arguments {
+    std::string checkpoint, data;
+  };
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = program.add_subcommand("evaluate", "validation loss of a trained model");
+  command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")->required();
+  command->add_option("--data", a->data, "another text file; the end of it, as in training, is evaluated");
+  command->callback([a] {
+    LoadedModel model(a->checkpoint);
+    RunConfig config = model.checkpoint.config();
+    if (!a->data.empty()) {
+      ConfigFile file = ConfigFile::from_text("task: language_model\n", "--data");
+      file.set("data.source=file");
+      file.set("data.path=" + std::filesystem::absolute(a->data).string());
+      config.data = file.load<RunConfig>().data;
+    }
+    config.data->prepare(config.model.block_size, static_cast<uint64_t>(config.trainer.seed), model.checkpoint.tokenizer());
+    const Evaluation e = config.data->evaluate(model.decoder, config.trainer.batch_size, 0);
+    fmt::print("val_loss {:.6f}\n", e.loss);
+    if (!std::isnan(e.exact_match)) fmt::print("exact_match {:.6f}\n", e.exact_match);
+    if (const double floor = config.data->floor(); !std::isnan(floor)) fmt::print("floor {:.6f}\n", floor);
+  });
+}
+
+}  // namespace bonsai

@@ -1,0 +1,48 @@
+// bonsai generate CHECKPOINT: text from a trained model.
+#include <fmt/format.h>
+
+#include "framework/config/yaml.h"
+#include "tools/command.h"
+#include "trainers/generate.h"
+
+namespace bonsai {
+
+void add_generate(CLI::App& program) {
+  struct Arguments {
+    std::string checkpoint, prompt;
+    int64_t max_tokens = 200;
+    GenerateOptions options;
+  };
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = program.add_subcommand("generate", "write text with a trained model");
+  command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")->required();
+  command->add_option("--prompt", a->prompt, "text to go on from; a line break where it is not given");
+  command->add_option("--max-tokens", a->max_tokens, "tokens to write")->check(CLI::NonNegativeNumber);
+  command->add_option("--temperature", a->options.temperature, "0 always takes the most likely token");
+  command->add_option("--top-k", a->options.top_k, "only the k most likely tokens; 0 for all");
+  command->add_option("--seed", a->options.seed, "of the choices");
+  command->callback([a] {
+    // Options are refused before any work.
+    try {
+      choose_token(std::vector<double>{0}, a->options, 0);
+    } catch (const Error& e) {
+      throw ConfigError(e.what());
+    }
+    LoadedModel model(a->checkpoint);
+    const Tokenizer& tokenizer = *model.checkpoint.tokenizer();
+    std::vector<int32_t> ids = tokenizer.encode(a->prompt);
+    const bool empty = ids.empty();
+    if (empty) {
+      try {
+        ids = tokenizer.encode("\n");
+      } catch (const Error&) {
+        throw ConfigError("--prompt is empty and the vocabulary has no line break to begin with; give a prompt");
+      }
+    }
+    const size_t begin = empty ? ids.size() : 0;
+    const auto text = generate(model.decoder, ids, a->max_tokens, a->options);
+    fmt::print("{}\n", tokenizer.decode(std::span(text).subspan(begin)));
+  });
+}
+
+}  // namespace bonsai

@@ -1,0 +1,35 @@
+// bonsai train CONFIG: trains, or goes on with a run.
+#include <fmt/format.h>
+
+#include "framework/config/yaml.h"
+#include "tools/command.h"
+#include "trainers/loop.h"
+
+namespace bonsai {
+
+void add_train(CLI::App& program) {
+  struct Arguments : ConfigArguments {
+    std::string out;
+    bool resume = false, quiet = false;
+  };
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = program.add_subcommand("train", "train a model from a YAML file");
+  a->add_to(*command);
+  command->add_option("--out", a->out, "run folder; runs/NAME-N where it is not given");
+  command->add_flag("--resume", a->resume, "go on from the last checkpoint of --out");
+  command->add_flag("--quiet", a->quiet, "no progress on standard error");
+  command->callback([a] {
+    if (a->resume && a->out.empty()) throw ConfigError("--resume needs --out, the run folder to go on with");
+    RunConfig config = a->load();
+    const RunFolder folder{a->out.empty() ? free_run_folder(std::filesystem::path(a->path).stem().string())
+                                          : std::filesystem::path(a->out)};
+    if (std::filesystem::exists(folder.path) && !a->resume)
+      throw ConfigError(fmt::format("{} exists; give --resume to go on with it, or another --out", folder.path.string()));
+    prepare_data(config);
+    const RunSummary summary = run_training(config, folder, a->resume, a->quiet);
+    fmt::print("{}\n", folder.path.string());
+    if (summary.interrupted) throw CLI::RuntimeError(130);
+  });
+}
+
+}  // namespace bonsai

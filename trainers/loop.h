@@ -1,0 +1,35 @@
+// The loop that all tasks share: steps, evaluations, checkpoints, logs, stopping.
+#pragma once
+
+#include <filesystem>
+
+#include "trainers/checkpoint.h"
+
+namespace bonsai {
+
+// A run folder: config.yaml (effective), metrics.jsonl, checkpoints/{last,best}/checkpoint.safetensors.
+struct RunFolder {
+  std::filesystem::path path;
+  std::filesystem::path config() const { return path / "config.yaml"; }
+  std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
+  std::filesystem::path last() const { return path / "checkpoints/last/checkpoint.safetensors"; }
+  std::filesystem::path best() const { return path / "checkpoints/best/checkpoint.safetensors"; }
+};
+
+struct RunSummary {
+  Progress progress;
+  Evaluation evaluation;  // the last
+  bool interrupted = false;
+};
+
+// Reads the data and gives the model its vocabulary where the file names none (0).
+void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer = {});
+
+// runs/NAME-N with the smallest N that is free.
+std::filesystem::path free_run_folder(const std::string& name);
+
+// Trains until max_steps, early stop or SIGINT. A folder that exists is refused, unless to resume: then the
+// run goes on from its last checkpoint, to the same bytes as one that never stopped. The data is prepared.
+RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet);
+
+}  // namespace bonsai

@@ -1,0 +1,32 @@
+// What a person watching a run sees, on standard error: one line that is rewritten on a terminal, a line
+// now and then elsewhere.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "trainers/trainer.h"
+
+namespace bonsai {
+
+class ProgressLine {
+ public:
+  ProgressLine(int64_t max_steps, int64_t first_step, double floor, bool quiet);
+  ~ProgressLine();
+
+  void step(int64_t done, const StepResult& result);
+  void note(const std::string& text);  // a line that stays
+  double tokens_per_second() const;    // since the run began
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  void clear();
+
+  int64_t max_steps_, first_step_, tokens_ = 0;
+  double floor_;
+  bool quiet_, terminal_, drawn_ = false;
+  Clock::time_point start_ = Clock::now(), last_ = start_ - std::chrono::hours(1);
+};
+
+}  // namespace bonsai
