@@ -37,6 +37,15 @@ BlockConfig block_config(const DecoderConfig& c) {
 
 }  // namespace
 
+double parameter_count(const DecoderConfig& c) {
+  const auto d = static_cast<double>(c.d_model), vocabulary = static_cast<double>(c.vocab_size);
+  const double hidden = c.d_hidden ? static_cast<double>(c.d_hidden) : 4 * d, bias = c.bias ? 1 : 0;
+  const double norm = d * (1 + (c.norm == "layer_norm" ? bias : 0));
+  const double block = 4 * d * (d + bias) + 2 * d * hidden + bias * (hidden + d) + 2 * norm;
+  return vocabulary * d * (c.tie_embeddings ? 1 : 2) + static_cast<double>(c.n_layers) * block + norm +
+         (c.position == "learned" ? static_cast<double>(c.block_size) * d : 0);
+}
+
 Decoder::Decoder(Module* parent, std::string name, const DecoderConfig& c)
     : Layer(parent, std::move(name)),
       config_(checked(path(), c)),

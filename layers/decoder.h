@@ -44,6 +44,9 @@ struct DecoderConfig {
   }
 };
 
+// Elements of all parameters. A double: of a config that nobody could build it is still right.
+double parameter_count(const DecoderConfig& c);
+
 class Decoder final : public Layer {
  public:
   Decoder(Module* parent, std::string name, const DecoderConfig& c);

@@ -74,6 +74,20 @@ TEST(Decoder, EveryParameterGetsAGradientAndDecaysByItsRank) {
   }
 }
 
+TEST(Decoder, ParametersAreCountedBeforeTheyAreMade) {
+  for (const bool flag : {false, true})
+    for (const char* norm : {"layer_norm", "rms_norm"})
+      for (const char* position : {"learned", "sinusoidal"}) {
+        DecoderConfig c = tiny();
+        c.bias = c.tie_embeddings = flag, c.norm = norm, c.position = position, c.d_hidden = flag ? 0 : 24;
+        Module root;
+        Decoder decoder{&root, "", c};
+        int64_t count = 0;
+        for (Parameter* p : decoder.parameters()) count += p->value.elements();
+        EXPECT_EQ(parameter_count(c), static_cast<double>(count));
+      }
+}
+
 // B32: settings that make no sense are refused with name, value and rule.
 TEST(Decoder, SettingsAreChecked) {
   const auto refused = [](auto change, const std::vector<std::string>& words) {

@@ -1,18 +1,32 @@
 #include "tools/command.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "framework/config/yaml.h"
 #include "framework/core/parallel.h"
 #include "trainers/loop.h"
 
 namespace bonsai {
+namespace {
+
+// Weights, gradients and two moments of a model that this machine cannot hold are refused before any work.
+void check_memory(const std::string& path, const RunConfig& config) {
+  const double needed = 4 * parameter_count(config.model) * (config.trainer.dtype == "f64" ? 8 : 4);
+  const double there = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  if (needed > there)
+    throw ConfigError(fmt::format("{}: the model needs {:.0f} bytes for weights, gradients and moments, but this machine has {:.0f}",
+                                  path, needed, there));
+}
+
+}  // namespace
 
 void ConfigArguments::add_to(CLI::App& command) {
   command.add_option("config", path, "YAML file")->required();
   command.add_option("--set", settings, "change a key: model.n_layers=2")->type_name("KEY=VALUE")->allow_extra_args(false);
   command.add_option("--device", device, "device.type: cpu");
-  command.add_option("--threads", threads, "device.threads; 0 takes one a processor");
+  command.add_option("--threads", threads, "device.threads; 0 takes one a processor")
+      ->check(CLI::NonNegativeNumber);
 }
 
 RunConfig ConfigArguments::load() const {
@@ -30,6 +44,7 @@ RunConfig ConfigArguments::load() const {
   if (config.model.d_model % config.model.n_heads != 0)
     throw ConfigError(fmt::format("{}: model.d_model {} is not divisible by model.n_heads {}", path, config.model.d_model,
                                   config.model.n_heads));
+  check_memory(path, config);
   config.data->resolve(std::filesystem::path(path).parent_path());
   if (config.device.threads > 0) set_threads(static_cast<int>(config.device.threads));
   return config;

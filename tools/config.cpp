@@ -13,12 +13,17 @@ void add_config(CLI::App& program) {
   auto checked = std::make_shared<ConfigArguments>();
   CLI::App* check = command->add_subcommand("check", "every error of a file, or the config that a run would use");
   checked->add_to(*check);
-  check->callback([checked] { fmt::print("{}", dump_config(config_keys(checked->load()))); });
+  const auto keys_of = [](const ConfigArguments& arguments) {
+    RunConfig config = arguments.load();
+    prepare_data_or_vocabulary(config);
+    return config_keys(config);
+  };
+  check->callback([=] { fmt::print("{}", dump_config(keys_of(*checked))); });
 
   auto explained = std::make_shared<ConfigArguments>();
   CLI::App* explain = command->add_subcommand("explain", "every key with its value, range and meaning");
   explained->add_to(*explain);
-  explain->callback([explained] { fmt::print("{}", explain_config(config_keys(explained->load()))); });
+  explain->callback([=] { fmt::print("{}", explain_config(keys_of(*explained))); });
 
   auto task = std::make_shared<std::string>("language_model");
   const auto defaults = [task] {
@@ -27,11 +32,11 @@ void add_config(CLI::App& program) {
     return config_keys(config, config);
   };
   CLI::App* schema = command->add_subcommand("schema", "JSON Schema of a task's config files, for editors");
-  schema->add_option("task", *task, "language_model or reverse");
+  schema->add_option("task", *task, "of the config files")->check(CLI::IsMember(task_names()));
   schema->callback([defaults] { fmt::print("{}", config_schema(defaults())); });
 
   CLI::App* keys = command->add_subcommand("keys", "the keys as a Markdown table");
-  keys->add_option("task", *task, "language_model or reverse");
+  keys->add_option("task", *task, "of the config files")->check(CLI::IsMember(task_names()));
   keys->callback([defaults] { fmt::print("{}", config_markdown(defaults())); });
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <set>
 
 #include "framework/autograd/dispatch.h"
 #include "framework/config/print.h"
@@ -49,17 +50,25 @@ Tensor moment_of(const Tensor& flat, const Parameter& p) {
   return flat.alias(p.value.shape(), static_cast<int64_t>(p.value.offset()));
 }
 
-double number(const Metadata& metadata, const std::string& key, const std::string& file) {
+const std::string& text(const Metadata& metadata, const std::string& key, const std::string& file) {
   const auto at = metadata.find(key);
   check(at != metadata.end(), file, "the checkpoint has no {}", key);
+  return at->second;
+}
+
+double number(const Metadata& metadata, const std::string& key, const std::string& file) {
+  const std::string& digits = text(metadata, key, file);
   char* end = nullptr;
-  const double value = std::strtod(at->second.c_str(), &end);
-  check(end && *end == '\0' && !at->second.empty(), file, "{} is '{}', which is not a number", key, at->second);
+  const double value = std::strtod(digits.c_str(), &end);
+  check(*end == '\0' && !digits.empty(), file, "{} is '{}', which is not a number", key, digits);
   return value;
 }
 
 std::filesystem::path find_file(const std::filesystem::path& path) {
-  for (const auto& candidate : {path, path / "checkpoint.safetensors", path / "checkpoints/last/checkpoint.safetensors"})
+  check(path.extension() != ".yaml" && path.extension() != ".yml", path.string(),
+        "is a config, not a checkpoint; name a run folder");
+  for (const auto& candidate : {path, path / "checkpoint.safetensors", path / "last/checkpoint.safetensors",
+                                path / "checkpoints/last/checkpoint.safetensors"})
     if (std::filesystem::is_regular_file(candidate)) return candidate;
   fail(path.string(), "is no checkpoint: neither a file, nor a folder with checkpoint.safetensors, nor a run folder");
 }
@@ -88,38 +97,49 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(find_file(path
   const std::string name = path_.string();
   const SafetensorsFile file(path_);
   const Metadata& metadata = file.metadata();
-  const auto format = metadata.find("format");
-  check(format != metadata.end() && format->second == "bonsai checkpoint 1", name,
+  check(metadata.contains("format") && metadata.at("format") == "bonsai checkpoint 1", name,
         "is a safetensors file, but not a checkpoint of Bonsai");
   for (const std::string& tensor : file.names()) tensors_[tensor] = file.read(tensor);
-  const auto sum = metadata.find("checksum");
-  check(sum != metadata.end() && sum->second == checksum_of(tensors_, metadata), name,
+  check(text(metadata, "checksum", name) == checksum_of(tensors_, metadata), name,
         "is damaged: its checksum does not match; use another checkpoint");
   progress_.step = static_cast<int64_t>(number(metadata, "step", name));
   progress_.best_loss = number(metadata, "best_loss", name);
   progress_.evaluations_without_better = static_cast<int64_t>(number(metadata, "evaluations_without_better", name));
-  config_ = ConfigFile::from_text(metadata.at("config"), name + " (config)").load<RunConfig>();
-  tokenizer_ = Tokenizer::from_serialised(metadata.at("tokenizer"));
+  config_ = ConfigFile::from_text(text(metadata, "config", name), name + " (config)").load<RunConfig>();
+  tokenizer_ = Tokenizer::from_serialised(text(metadata, "tokenizer", name));
 }
 
+const Tensor& Checkpoint::tensor_for(const std::string& name, const Tensor& like) const {
+  const auto at = tensors_.find(name);
+  check(at != tensors_.end() && at->second.shape() == like.shape(), path_.string(), "has no tensor {} for {}", name, like);
+  return at->second;
+}
+
+// All is looked at before anything changes.
 void Checkpoint::load_model(Decoder& model) const {
+  std::vector<std::pair<Parameter*, Tensor>> found;
+  std::set<std::string> names;
   for (Parameter* p : model.parameters()) {
-    const auto at = tensors_.find(p->path);
-    check(at != tensors_.end() && at->second.shape() == p->value.shape(), path_.string(), "has no tensor for {}", p->value);
-    copy_into(at->second.to(p->value.dtype()), p->value);
+    found.emplace_back(p, tensor_for(p->path, p->value).to(p->value.dtype()));
+    names.insert(p->path);
   }
+  for (const auto& [name, tensor] : tensors_)
+    check(name.starts_with("adamw.") || names.contains(name), path_.string(), "has {} {}, which this model does not have",
+          name, tensor.shape());
+  for (auto& [parameter, value] : found) copy_into(value, parameter->value);
 }
 
 void Checkpoint::load(Trainer& trainer) const {
-  load_model(trainer.model());
+  std::vector<std::pair<Tensor, Tensor>> moments;
   for (Parameter* p : trainer.arena().parameters())
     for (const auto& [prefix, flat] : {std::pair{"adamw.m.", &trainer.optimizer().m()}, std::pair{"adamw.v.", &trainer.optimizer().v()}}) {
-      const auto at = tensors_.find(prefix + p->path);
-      check(at != tensors_.end() && at->second.shape() == p->value.shape() && at->second.dtype() == p->value.dtype(),
-            path_.string(), "has no {}{} like {}; the run cannot go on from it", prefix, p->path, p->value);
-      Tensor part = moment_of(*flat, *p);
-      copy_into(at->second, part);
+      const Tensor& stored = tensor_for(prefix + p->path, p->value);
+      check(stored.dtype() == p->value.dtype(), path_.string(), "has {}{} {}; a run of {} cannot go on from it", prefix,
+            p->path, stored, p->value);
+      moments.emplace_back(stored, moment_of(*flat, *p));
     }
+  load_model(trainer.model());
+  for (auto& [stored, part] : moments) copy_into(stored, part);
 }
 
 }  // namespace bonsai

@@ -28,10 +28,13 @@ class Checkpoint {
   std::shared_ptr<Tokenizer> tokenizer() const { return tokenizer_; }
   const Progress& progress() const { return progress_; }
 
+  // A file of another model is an Error, and then nothing has changed.
   void load_model(Decoder& model) const;
   void load(Trainer& trainer) const;  // weights and moments
 
  private:
+  const Tensor& tensor_for(const std::string& name, const Tensor& like) const;
+
   std::filesystem::path path_;
   RunConfig config_;
   std::shared_ptr<Tokenizer> tokenizer_;

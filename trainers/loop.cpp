@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -72,6 +73,8 @@ class Run {
       : config_(config), folder_(folder), trainer_(config) {
     if (resume && std::filesystem::exists(folder.last())) {
       const Checkpoint checkpoint(folder.last());
+      check(checkpoint.tokenizer()->serialise() == config.data->tokenizer()->serialise(), "train",
+            "{} was trained on other tokens than the data has now; the run cannot go on from it", folder.last().string());
       checkpoint.load(trainer_);
       summary_.progress = checkpoint.progress();
     }
@@ -79,12 +82,17 @@ class Run {
     replace_text(folder.config(), dump_config(config_keys(config)));
     metrics_.emplace(folder.metrics(), progress().step);
     line_.emplace(config.trainer.max_steps, progress().step, config.data->floor(), quiet);
+    if (resume && progress().step > 0) line_->note(fmt::format("going on after step {}", progress().step));
+    if (resume && progress().step == 0) line_->note("there is no checkpoint yet: starting from step 0");
   }
 
   RunSummary run() {
     const TrainerConfig& c = config_.trainer;
     InterruptScope interrupt;
-    line_->note(fmt::format("{} parameters, vocabulary {}, writing to {}", trainer_.parameter_count(),
+    const auto& parameters = trainer_.arena().parameters();
+    const auto decayed = std::count_if(parameters.begin(), parameters.end(), [](const Parameter* p) { return p->decay; });
+    line_->note(fmt::format("{} parameters ({} tensors with weight decay, {} without), vocabulary {}, writing to {}",
+                            trainer_.parameter_count(), decayed, static_cast<int64_t>(parameters.size()) - decayed,
                             config_.model.vocab_size, folder_.path.string()));
     bool better = c.early_stop == 0 || progress().evaluations_without_better < c.early_stop;
     while (progress().step < c.max_steps && better && !interrupts) {
@@ -154,6 +162,16 @@ class Run {
   std::optional<ProgressLine> line_;
 };
 
+// Of a run that was killed at its very start there is at most a part of config.yaml.
+bool is_run(const RunFolder& folder) {
+  if (!std::filesystem::is_directory(folder.path)) return false;
+  if (std::filesystem::exists(folder.last())) return true;
+  const std::string config = folder.config().filename().string();
+  const std::filesystem::directory_iterator entries(folder.path), end;
+  const auto is_config = [&](const auto& entry) { return entry.path().filename().string().starts_with(config); };
+  return entries == end || std::any_of(entries, end, is_config);
+}
+
 }  // namespace
 
 void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer) {
@@ -175,6 +193,7 @@ RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool r
     throw ConfigError(fmt::format("{} exists; give --resume to go on with it, or another --out", folder.path.string()));
   if (resume && !std::filesystem::exists(folder.path))
     throw ConfigError(fmt::format("{} does not exist, so there is nothing to resume", folder.path.string()));
+  if (resume && !is_run(folder)) throw ConfigError(fmt::format("{} is no run folder", folder.path.string()));
   return Run(config, folder, resume, quiet).run();
 }
 

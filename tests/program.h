@@ -1,0 +1,73 @@
+// Runs the built program as a user does: arguments in, exit status and both outputs back.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "tests/training.h"
+
+namespace bonsai::test {
+
+struct Outcome {
+  int status = -1;  // the exit status; 128 + the signal that ended it
+  std::string out, err;
+};
+
+class Program {
+ public:
+  Program() { write(folder / "tiny.yaml", kTinyRun); }
+
+  Folder folder;  // the current folder of what runs
+  std::string out_file = "stdout.txt";
+
+  pid_t start(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> words = {BONSAI_PROGRAM};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    const std::string out = (folder.path() / out_file).string(), err = folder / "stderr.txt";
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const int to = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    const int errors = ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (::chdir(folder.path().c_str()) == 0 && ::dup2(to, 1) >= 0 && ::dup2(errors, 2) >= 0)
+      ::execv(argv[0], argv.data());
+    ::_exit(126);
+  }
+
+  Outcome finish(pid_t child) const {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    Outcome result{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+                   {},
+                   contents(folder / "stderr.txt")};
+    if (std::filesystem::is_regular_file(folder.path() / out_file))
+      result.out = contents(folder.path() / out_file);
+    return result;
+  }
+
+  Outcome run(const std::vector<std::string>& arguments) const { return finish(start(arguments)); }
+
+  // Of a run that has been trained for `steps`.
+  std::string trained(const std::string& name = "run", int steps = 4) const {
+    const Outcome o = run({"train", "tiny.yaml", "--out", name, "--quiet", "--set",
+                           "trainer.max_steps=" + std::to_string(steps)});
+    EXPECT_EQ(o.status, 0) << o.err;
+    return name;
+  }
+};
+
+// A failure that a user can read: the status, and one line that holds the words.
+inline void expect_failure(const Outcome& o, int status, const std::vector<std::string>& words) {
+  EXPECT_EQ(o.status, status) << o.err;
+  for (const std::string& word : words)
+    EXPECT_NE(o.err.find(word), std::string::npos) << word << " is not in: " << o.err;
+  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+}
+
+}  // namespace bonsai::test

@@ -1,0 +1,265 @@
+// The program from outside: exit statuses, one clear sentence for every bad input, and nothing lost.
+#include <sys/resource.h>
+
+#include <thread>
+
+#include "tests/program.h"
+
+namespace bonsai::test {
+namespace {
+
+TEST(Program, TrainsAndEveryCommandReadsTheRun) {
+  const Program p;
+  const Outcome train = p.run({"train", "tiny.yaml", "--out", "run", "--set", "trainer.sample_interval=10"});
+  EXPECT_EQ(train.status, 0) << train.err;
+  EXPECT_EQ(train.out, "run\n");
+  EXPECT_NE(train.err.find("tensors with weight decay"), std::string::npos) << train.err;
+  const RunFolder run{p.folder / "run"};
+  for (const auto& file : {run.config(), run.metrics(), run.last(), run.best()})
+    EXPECT_TRUE(std::filesystem::exists(file)) << file;
+
+  for (const std::string path :
+       {"run", "run/checkpoints/best", "run/checkpoints/last/checkpoint.safetensors"}) {
+    const Outcome evaluate = p.run({"evaluate", path});
+    EXPECT_EQ(evaluate.status, 0) << evaluate.err;
+    EXPECT_TRUE(evaluate.out.starts_with("val_loss ")) << evaluate.out;
+    const Outcome inspect = p.run({"inspect", path});
+    EXPECT_EQ(inspect.status, 0) << inspect.err;
+    EXPECT_NE(inspect.out.find("step 20"), std::string::npos) << inspect.out;
+    EXPECT_NE(inspect.out.find("block.0.attention.query.weight"), std::string::npos) << inspect.out;
+  }
+  // The validation loss in the log is what evaluate says of the last checkpoint.
+  double logged = NAN;
+  std::ifstream metrics(run.metrics());
+  for (std::string line; std::getline(metrics, line);)
+    logged = nlohmann::json::parse(line).value("val_loss", logged);
+  EXPECT_NEAR(std::stod(p.run({"evaluate", "run"}).out.substr(9)), logged, 1e-6);
+  // The effective config trains the same again.
+  EXPECT_EQ(p.run({"train", "run/config.yaml", "--out", "again", "--quiet"}).status, 0);
+  EXPECT_EQ(contents(run.last()), contents(RunFolder{p.folder / "again"}.last()));
+  EXPECT_EQ(p.run({"train", "tiny.yaml", "--quiet"}).out, "runs/tiny-1\n");
+  EXPECT_EQ(p.run({"train", "tiny.yaml", "--quiet"}).out, "runs/tiny-2\n");
+}
+
+TEST(Program, AnExistingRunIsNeverOverwritten) {
+  const Program p;
+  p.trained("run", 4);
+  const std::string before = contents(RunFolder{p.folder / "run"}.last());
+  expect_failure(p.run({"train", "tiny.yaml", "--out", "run"}), 2, {"run exists", "--resume"});
+  expect_failure(p.run({"train", "tiny.yaml", "--resume"}), 2, {"--resume needs --out"});
+  expect_failure(p.run({"train", "tiny.yaml", "--resume", "--out", "other"}), 2, {"other does not exist"});
+  EXPECT_EQ(contents(RunFolder{p.folder / "run"}.last()), before);
+  const Outcome resumed = p.run({"train", "tiny.yaml", "--resume", "--out", "run"});
+  EXPECT_EQ(resumed.status, 0);
+  EXPECT_NE(resumed.err.find("going on after step 4"), std::string::npos) << resumed.err;
+  std::filesystem::create_directory(p.folder / "mine");
+  write(p.folder / "mine/letter.txt", "not a run");
+  expect_failure(p.run({"train", "tiny.yaml", "--resume", "--out", "mine"}), 2, {"mine is no run folder"});
+  std::filesystem::create_directory(p.folder / "new");
+  const Outcome fresh = p.run({"train", "tiny.yaml", "--resume", "--out", "new"});
+  EXPECT_NE(fresh.err.find("no checkpoint yet"), std::string::npos) << fresh.err;
+  EXPECT_NE(p.run({"inspect", "run"}).out.find("step 20"), std::string::npos);
+}
+
+TEST(Program, WrongUsageIsTwoAndSaysWhere) {
+  const Program p;
+  for (const auto& arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {"frobnicate"},
+                                             {"train"},
+                                             {"train", "tiny.yaml", "--frobnicate"},
+                                             {"generate", "run", "--max-tokens", "-1"},
+                                             {"gradcheck", "tiny.yaml", "--tokens", "0"},
+                                             {"train", "tiny.yaml", "--threads", "-5"},
+                                             {"config"}})
+    EXPECT_EQ(p.run(arguments).status, 2) << fmt::format("{}", arguments.empty() ? "" : arguments[0]);
+  write(p.folder / "bad.yaml", "model:\n  n_haeds: 2\ntrainer:\n  max_steps: many\n");
+  for (const std::string command : {"train", "inspect", "gradcheck", "bench"}) {
+    const Outcome o = p.run({command, "bad.yaml"});
+    EXPECT_EQ(o.status, 2) << o.err;
+    for (const std::string word : {"bad.yaml:2:3: ", "n_heads", "bad.yaml:4:14: "})
+      EXPECT_NE(o.err.find(word), std::string::npos) << word << ": " << o.err;
+  }
+  EXPECT_EQ(p.run({"config", "check", "bad.yaml"}).status, 2);
+  expect_failure(p.run({"train", "none.yaml"}), 2, {"none.yaml"});
+  expect_failure(p.run({"train", "tiny.yaml", "--set", "model.n_heads=0"}), 2, {"--set", "n_heads"});
+  expect_failure(p.run({"train", "tiny.yaml", "--set", "model.d_model=10", "--set", "model.n_heads=3"}), 2,
+                 {"10", "3"});
+  expect_failure(p.run({"train", "tiny.yaml", "--device", "tpu"}), 2, {"tpu"});
+  EXPECT_FALSE(std::filesystem::exists(p.folder / "runs"));
+}
+
+TEST(Program, BadDataIsOneSentenceAndLeavesNoRun) {
+  const Program p;
+  write(p.folder / "text.yaml",
+        "model: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 32}\n"
+        "data: {source: file, path: text.txt}\ntrainer: {max_steps: 2, batch_size: 2}\n");
+  const auto train = [&] { return p.run({"train", "text.yaml", "--out", "run"}); };
+  expect_failure(train(), 1, {"text.txt"});
+  write(p.folder / "text.txt", "");
+  expect_failure(train(), 1, {"text.txt", "empty"});
+  write(p.folder / "text.txt", std::string("ab\0cd", 5) + std::string(1000, 'x'));
+  expect_failure(train(), 1, {"text.txt"});
+  write(p.folder / "text.txt", "a");
+  expect_failure(train(), 1, {"train split has", "33"});
+  write(p.folder / "text.txt", "hello world");
+  expect_failure(train(), 1, {"train split has 10 tokens", "33"});
+  write(p.folder / "text.txt", std::string(50, 'a') + std::string(50, 'b'));
+  expect_failure(train(), 1, {"validation split has 10 tokens", "33"});
+  std::filesystem::remove(p.folder / "text.txt");
+  std::filesystem::create_directory(p.folder / "text.txt");
+  expect_failure(train(), 1, {"text.txt"});
+  EXPECT_FALSE(std::filesystem::exists(p.folder / "run"));
+  // A vocabulary that is too small for the data, and a path beside the config file.
+  expect_failure(p.run({"train", "tiny.yaml", "--set", "model.vocab_size=3"}), 2, {"vocab_size is 3"});
+  std::filesystem::create_directory(p.folder / "sub");
+  std::filesystem::rename(p.folder / "text.yaml", p.folder / "sub/text.yaml");
+  write(p.folder / "sub/text.txt", std::string(400, 'a') + std::string(200, 'b'));
+  EXPECT_EQ(p.run({"train", "sub/text.yaml", "--out", "run", "--quiet"}).status, 0);
+  // Another text with characters that the model has not seen.
+  write(p.folder / "other.txt", std::string(900, 'z'));
+  expect_failure(p.run({"evaluate", "run", "--data", "other.txt"}), 1, {"z"});
+  expect_failure(p.run({"evaluate", "run", "--data", "none.txt"}), 1, {"none.txt"});
+  expect_failure(p.run({"generate", "run", "--prompt", "abz"}), 1, {"z"});
+}
+
+TEST(Program, OutputThatCannotBeWrittenIsNotSuccess) {
+  Program p;
+  p.trained();
+  p.out_file = "/dev/full";
+  for (const auto& arguments : std::vector<std::vector<std::string>>{{"generate", "run"}, {"doctor"}})
+    expect_failure(p.run(arguments), 1, {"standard output could not be written"});
+}
+
+TEST(Program, AFolderThatCannotBeWrittenIsOneSentence) {
+  const Program p;
+  write(p.folder / "file", "");
+  for (const std::string out : {"file", "file/run", "/proc/none/run"}) {
+    const Outcome o = p.run({"train", "tiny.yaml", "--out", out, "--quiet"});
+    EXPECT_TRUE(o.status == 1 || o.status == 2) << o.err;
+    EXPECT_NE(o.err.find(out), std::string::npos) << o.err;
+  }
+}
+
+TEST(Program, DamagedOrMissingCheckpointsAreOneSentence) {
+  const Program p;
+  p.trained();
+  const auto last = RunFolder{p.folder / "run"}.last();
+  const std::string good = contents(last);
+  std::filesystem::create_directory(p.folder / "nothing");
+  write(p.folder / "empty", "");
+  write(p.folder / "text", "this is no checkpoint");
+  for (const std::string command : {"generate", "evaluate", "inspect"})
+    for (const std::string path : {"missing", "nothing", "empty", "text"})
+      expect_failure(p.run({command, path}), 1, {path});
+  write(last, good.substr(0, good.size() / 2));
+  for (const std::string command : {"generate", "evaluate", "inspect"})
+    expect_failure(p.run({command, "run"}), 1, {"checkpoint.safetensors"});
+  expect_failure(p.run({"train", "tiny.yaml", "--out", "run", "--resume"}), 1, {"checkpoint.safetensors"});
+  EXPECT_EQ(contents(last), good.substr(0, good.size() / 2))
+      << "nothing is written over what might be rescued";
+}
+
+TEST(Program, AFullDiskFailsAndKeepsTheLastCheckpoint) {
+  Program p;
+  p.trained();
+  const std::string before = contents(RunFolder{p.folder / "run"}.last());
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const rlimit small{before.size() / 2, old.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const Outcome o = p.run({"train", "tiny.yaml", "--out", "run", "--resume", "--quiet"});
+  setrlimit(RLIMIT_FSIZE, &old);
+  expect_failure(o, 1, {"checkpoint.safetensors", "cannot be written"});
+  EXPECT_EQ(contents(RunFolder{p.folder / "run"}.last()), before);
+  EXPECT_EQ(p.run({"generate", "run"}).status, 0);
+}
+
+TEST(Program, GeneratesWithEveryTemperatureThatMeansSomething) {
+  const Program p;
+  p.trained();
+  const auto generate = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", "run", "--max-tokens", "30"});
+    return p.run(more);
+  };
+  const std::string greedy = generate({"--prompt", "a", "--temperature", "0"}).out;
+  EXPECT_EQ(greedy.size(), 32u) << greedy;
+  EXPECT_EQ(greedy[0], 'a');
+  for (const std::string t : {"0", "1e-8"})
+    for (const std::string seed : {"1", "2"})
+      EXPECT_EQ(generate({"--prompt", "a", "--temperature", t, "--seed", seed}).out, greedy);
+  EXPECT_EQ(generate({"--prompt", "a", "--top-k", "1"}).out, greedy);
+  EXPECT_EQ(generate({"--prompt", "a", "--seed", "5"}).out, generate({"--prompt", "a", "--seed", "5"}).out);
+  EXPECT_NE(generate({"--prompt", "a", "--seed", "5"}).out, generate({"--prompt", "a", "--seed", "6"}).out);
+  EXPECT_EQ(generate({"--prompt", "a", "--top-k", "100000"}).out, generate({"--prompt", "a"}).out);
+  for (const std::string t : {"-1", "nan", "inf"})
+    expect_failure(generate({"--temperature", t}), 2, {"temperature"});
+  expect_failure(generate({"--top-k", "-1"}), 2, {"top_k"});
+  const Outcome unprompted = generate({}), empty = generate({"--prompt", ""});
+  EXPECT_EQ(unprompted.out, empty.out);
+  EXPECT_TRUE(empty.status == 0 || empty.status == 2) << empty.err;
+  EXPECT_EQ(generate({"--prompt", "a a a a a a a a a a a a"}).status, 0) << "longer than the block";
+}
+
+TEST(Program, InterruptedItSavesAndGoesOnLater) {
+  const Program p;
+  for (const int signals : {1, 2}) {
+    const std::string name = "run" + std::to_string(signals);
+    const RunFolder run{p.folder / name};
+    const pid_t child =
+        p.start({"train", "tiny.yaml", "--out", name, "--quiet", "--set", "trainer.max_steps=1000000"});
+    // It handles the signal once its first checkpoint is there.
+    for (int i = 0; i < 2000 && !std::filesystem::exists(run.last()); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (int i = 0; i < signals; ++i) ::kill(child, SIGINT);
+    const Outcome o = p.finish(child);
+    EXPECT_EQ(o.status, 130) << o.err;
+    const int64_t done = Checkpoint(run.path).progress().step;
+    EXPECT_GE(done, 5);
+    const Outcome resumed = p.run({"train", "tiny.yaml", "--out", name, "--quiet", "--resume", "--set",
+                                   "trainer.max_steps=" + std::to_string(done + 3)});
+    EXPECT_EQ(resumed.status, 0) << resumed.err;
+    EXPECT_EQ(Checkpoint(run.path).progress().step, done + 3);
+  }
+}
+
+TEST(Program, ALossThatIsNotFiniteEndsTheRunWithTheStep) {
+  const Program p;
+  const Outcome o = p.run({"train", "tiny.yaml", "--out", "run", "--quiet", "--set", "model.deviation=1e38"});
+  expect_failure(o, 1, {"[train] at step 0 the loss is", "no weight was changed"});
+}
+
+TEST(Program, ExplainsItselfAndItsConfigs) {
+  const Program p;
+  EXPECT_TRUE(p.run({"--version"}).out.starts_with("bonsai "));
+  const Outcome help = p.run({"--help"});
+  EXPECT_EQ(help.status, 0);
+  for (const std::string command :
+       {"train", "generate", "evaluate", "inspect", "gradcheck", "bench", "config", "doctor"})
+    EXPECT_NE(help.out.find(command), std::string::npos) << command;
+  EXPECT_NE(p.run({"doctor"}).out.find("BLAS"), std::string::npos);
+  const Outcome check = p.run({"config", "check", "tiny.yaml", "--set", "schedule.learning_rate=1e-4"});
+  EXPECT_EQ(check.status, 0) << check.err;
+  EXPECT_NE(check.out.find("learning_rate: 0.0001"), std::string::npos) << check.out;
+  const Outcome explain = p.run({"config", "explain", "tiny.yaml"});
+  EXPECT_NE(explain.out.find("optimizer steps"), std::string::npos) << explain.out;
+  for (const std::string task : {"language_model", "reverse"}) {
+    const Outcome schema = p.run({"config", "schema", task});
+    EXPECT_EQ(schema.status, 0) << schema.err;
+    EXPECT_FALSE(nlohmann::json::parse(schema.out, nullptr, false).is_discarded()) << schema.out;
+  }
+}
+
+TEST(Program, ChecksGradientsAndTimesStepsOfAConfig) {
+  const Program p;
+  const Outcome gradcheck = p.run({"gradcheck", "tiny.yaml", "--samples", "2"});
+  EXPECT_EQ(gradcheck.status, 0) << gradcheck.out << gradcheck.err;
+  EXPECT_NE(gradcheck.out.find("20 tensors"), std::string::npos) << gradcheck.out;
+  const Outcome bench = p.run({"bench", "tiny.yaml", "--steps", "3", "--json"});
+  EXPECT_EQ(bench.status, 0) << bench.err;
+  EXPECT_EQ(nlohmann::json::parse(bench.out)["steps"], 3) << bench.out;
+  EXPECT_EQ(p.run({"inspect", "tiny.yaml"}).status, 0);
+}
+
+}  // namespace
+}  // namespace bonsai::test

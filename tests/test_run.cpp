@@ -1,0 +1,209 @@
+// Whole runs: a run that stopped and went on is, to the byte, the one that never stopped; what is watched on
+// the way changes nothing.
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "framework/core/parallel.h"
+#include "tests/training.h"
+#include "trainers/schedule.h"
+
+namespace bonsai::test {
+namespace {
+
+std::vector<nlohmann::json> metrics_of(const std::filesystem::path& folder) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(RunFolder{folder}.metrics());
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(nlohmann::json::parse(line));
+    lines.back().erase("tokens_per_s");
+  }
+  return lines;
+}
+
+std::vector<double> series(const std::filesystem::path& folder, const std::string& key) {
+  std::vector<double> values;
+  for (const auto& line : metrics_of(folder))
+    if (line.contains(key)) values.push_back(line[key]);
+  return values;
+}
+
+std::string last_of(const std::filesystem::path& folder) { return contents(RunFolder{folder}.last()); }
+std::string best_of(const std::filesystem::path& folder) { return contents(RunFolder{folder}.best()); }
+
+// Stops as Ctrl-C does, during the step after `done` others: it is finished and saved.
+RunSummary train_and_interrupt(const TinyRun& run, const std::filesystem::path& folder, int64_t step,
+                               bool resume = false) {
+  run.task->on_batch = [step](const BatchIndex& index) {
+    if (index.step == step && index.micro_batch == 0) std::raise(SIGINT);
+  };
+  const RunSummary summary = run.train(folder, resume);
+  run.task->on_batch = {};
+  return summary;
+}
+
+TEST(Run, TheSameSeedGivesTheSameBytesAndAnotherSeedOthers) {
+  const Folder folder;
+  TinyRun().train(folder / "a");
+  TinyRun().train(folder / "b");
+  TinyRun({"trainer.seed=2"}).train(folder / "c");
+  EXPECT_EQ(last_of(folder / "a"), last_of(folder / "b"));
+  EXPECT_EQ(best_of(folder / "a"), best_of(folder / "b"));
+  EXPECT_EQ(metrics_of(folder / "a"), metrics_of(folder / "b"));
+  EXPECT_NE(series(folder / "a", "train_loss"), series(folder / "c", "train_loss"));
+}
+
+TEST(Run, TheNumberOfThreadsDoesNotChangeTheBytes) {
+  const Folder folder;
+  const int before = threads();
+  for (const int count : {1, 2, 3}) {
+    set_threads(count);
+    TinyRun({"model.d_model=64", "model.block_size=32", "trainer.batch_size=8", "trainer.max_steps=3"})
+        .train(folder / std::to_string(count));
+  }
+  set_threads(before);
+  EXPECT_EQ(last_of(folder / "1"), last_of(folder / "2"));
+  EXPECT_EQ(last_of(folder / "1"), last_of(folder / "3"));
+}
+
+TEST(Run, AResumedRunEndsInTheBytesOfOneThatNeverStopped) {
+  // In the warm-up, on its last step, between and on intervals, before the last step.
+  const std::vector<std::string> settings = {"trainer.log_interval=3", "trainer.sample_interval=6"};
+  const Folder folder;
+  TinyRun(settings).train(folder / "whole");
+  for (const int64_t stop : {0, 2, 4, 9, 11, 18}) {
+    const auto path = folder / std::to_string(stop);
+    const RunSummary first = train_and_interrupt(TinyRun(settings), path, stop);
+    EXPECT_TRUE(first.interrupted);
+    EXPECT_EQ(first.progress.step, stop + 1);
+    const RunSummary second = TinyRun(settings).train(path, true);
+    EXPECT_FALSE(second.interrupted);
+    EXPECT_EQ(second.progress.step, 20);
+    EXPECT_EQ(last_of(path), last_of(folder / "whole")) << "stopped after " << stop + 1;
+    EXPECT_EQ(best_of(path), best_of(folder / "whole")) << "stopped after " << stop + 1;
+    EXPECT_EQ(metrics_of(path), metrics_of(folder / "whole")) << "stopped after " << stop + 1;
+  }
+}
+
+TEST(Run, StoppingTwiceAndResumingAFinishedRunChangeNothing) {
+  const Folder folder;
+  TinyRun().train(folder / "whole");
+  train_and_interrupt(TinyRun(), folder / "parts", 3);
+  train_and_interrupt(TinyRun(), folder / "parts", 12, true);
+  TinyRun().train(folder / "parts", true);
+  EXPECT_EQ(last_of(folder / "parts"), last_of(folder / "whole"));
+  TinyRun().train(folder / "parts", true);
+  EXPECT_EQ(last_of(folder / "parts"), last_of(folder / "whole"));
+  EXPECT_EQ(metrics_of(folder / "parts"), metrics_of(folder / "whole"));
+}
+
+// Killed after step 12: the checkpoint is that of step 10, and the last line was cut.
+TEST(Run, MetricsOfStepsThatWereLostAreWrittenOnce) {
+  const Folder folder;
+  TinyRun().train(folder / "whole");
+  train_and_interrupt(TinyRun(), folder / "killed", 9);
+  std::ofstream(RunFolder{folder / "killed"}.metrics(), std::ios::app) << R"({"step":11,"train_loss":9.0})"
+                                                                       << "\n"
+                                                                       << R"({"step":12,"val_loss":0.5})"
+                                                                       << "\n"
+                                                                       << R"({"step":1)";
+  TinyRun().train(folder / "killed", true);
+  EXPECT_EQ(metrics_of(folder / "killed"), metrics_of(folder / "whole"));
+}
+
+TEST(Run, TheFirstResumedStepHasItsOwnLearningRateAlsoOfALongerRun) {
+  const Folder folder;
+  for (const int64_t stop : {1, 2, 5}) {  // in the warm-up, at its end, on the cosine
+    const auto path = folder / std::to_string(stop);
+    const TinyRun longer({"trainer.max_steps=24"});
+    train_and_interrupt(TinyRun(), path, stop);
+    longer.train(path, true);
+    const std::vector<double> rates = series(path, "lr");
+    ASSERT_EQ(rates.size(), 24u);
+    for (int64_t step = 0; step < 24; ++step)
+      EXPECT_EQ(rates[static_cast<size_t>(step)],
+                learning_rate(longer.config.schedule, step, step <= stop ? 20 : 24))
+          << step;
+  }
+}
+
+TEST(Run, EvaluatingAndSamplingDoNotChangeTraining) {
+  const Folder folder;
+  std::vector<std::vector<double>> losses;
+  for (const std::string interval : {"1", "10", "1000"})
+    for (const bool sample : {false, true}) {
+      const auto path = folder / (interval + (sample ? "s" : ""));
+      TinyRun({"trainer.max_steps=30", "trainer.eval_interval=" + interval,
+               "trainer.sample_interval=" + (sample ? interval : "0"),
+               "trainer.checkpoint_interval=" + interval})
+          .train(path);
+      losses.push_back(series(path, "train_loss"));
+      EXPECT_EQ(losses.back().size(), 30u);
+      EXPECT_EQ(losses.back(), losses.front()) << interval << sample;
+    }
+}
+
+TEST(Run, StopsEarlyAfterSoManyEvaluationsWithoutABetterLoss) {
+  const std::vector<std::string> settings = {"trainer.early_stop=2", "trainer.eval_interval=2"};
+  const std::vector<double> losses = {3, 2, 2.5, 1, 1, 1.5, 0};
+  const Folder folder;
+  TinyRun run(settings);
+  run.task->losses = losses;
+  const RunSummary summary = run.train(folder / "whole");
+  EXPECT_EQ(summary.progress.step, 12);
+  EXPECT_EQ(summary.progress.best_loss, 1);
+  EXPECT_EQ(Checkpoint(RunFolder{folder / "whole"}.best()).progress().step, 8);
+  EXPECT_EQ(Checkpoint(folder / "whole").progress().step, 12);
+
+  // The count goes on where it stood, and a run that stopped early stays stopped.
+  TinyRun first(settings), second(settings);
+  first.task->losses = losses;
+  second.task->losses = {losses.begin() + 5, losses.end()};
+  train_and_interrupt(first, folder / "parts", 10);
+  EXPECT_EQ(second.train(folder / "parts", true).progress.step, 12);
+  EXPECT_EQ(last_of(folder / "parts"), last_of(folder / "whole"));
+  EXPECT_EQ(TinyRun(settings).train(folder / "parts", true).progress.step, 12);
+}
+
+TEST(Run, ResumingWithOtherDataOrAnotherModelIsRefused) {
+  const Folder folder;
+  const auto train = [&](const std::vector<std::string>& settings, bool resume) {
+    return error_of([&] { TinyRun(settings).train(folder / "run", resume); });
+  };
+  write(folder / "a.txt", std::string(200, 'a') + std::string(200, 'b'));
+  write(folder / "b.txt", std::string(200, 'a') + std::string(200, 'c'));
+  const auto text = [&](const std::string& name) {
+    return std::vector<std::string>{"data.source=file", "data.path=" + (folder / name).string(),
+                                    "data.validation_fraction=0.1"};
+  };
+  // The tiny run's keys of tales do not fit a file.
+  const auto file_run = [&](const std::string& name, bool resume) {
+    return error_of([&] {
+      ConfigFile file = ConfigFile::from_text(
+          "model: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 4}\n"
+          "trainer: {max_steps: 2, batch_size: 2}\n",
+          "file.yaml");
+      for (const std::string& setting : text(name)) file.set(setting);
+      RunConfig defaults;
+      defaults.model.vocab_size = 0;
+      RunConfig config = file.load(defaults);
+      prepare_data(config);
+      run_training(config, {folder / "file"}, resume, true);
+    });
+  };
+  EXPECT_EQ(file_run("a.txt", false), "no error");
+  EXPECT_EQ(file_run("a.txt", true), "no error");
+  EXPECT_NE(file_run("b.txt", true).find("other tokens"), std::string::npos) << file_run("b.txt", true);
+
+  EXPECT_NE(train({}, true).find("nothing to resume"), std::string::npos);
+  EXPECT_EQ(train({}, false), "no error");
+  const std::string before = last_of(folder / "run");
+  EXPECT_NE(train({}, false).find("exists; give --resume"), std::string::npos);
+  EXPECT_NE(train({"model.d_model=32"}, true), "no error");
+  EXPECT_NE(train({"model.n_layers=2"}, true), "no error");
+  EXPECT_NE(train({"model.tie_embeddings=false"}, true), "no error");
+  EXPECT_NE(train({"trainer.dtype=f64"}, true), "no error");
+  EXPECT_EQ(last_of(folder / "run"), before);
+}
+
+}  // namespace
+}  // namespace bonsai::test

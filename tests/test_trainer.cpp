@@ -1,0 +1,296 @@
+// One training step: AdamW, decay groups, clipping, the schedule, accumulation, and what stops it. And the
+// choice of a token. The faults are those of other systems: a first update that is too small, norms that
+// decay to 0, a mean of means.
+#include "framework/autograd/dispatch.h"
+#include "tests/support.h"
+#include "trainers/generate.h"
+#include "trainers/schedule.h"
+#include "trainers/trainer.h"
+
+namespace bonsai::test {
+namespace {
+
+constexpr int64_t kBlock = 16;
+
+// Row r of a step has the same tokens however the rows are cut into micro-batches. Its first `counted`
+// targets count.
+class Rows final : public Task {
+ public:
+  explicit Rows(std::function<int64_t(int64_t)> counted = [](int64_t) { return kBlock; })
+      : counted_(std::move(counted)) {
+    const RandomKey key = random_key(1, "rows");
+    std::vector<int32_t> ids;
+    for (uint64_t i = 0; i < 400; ++i) ids.push_back(static_cast<int32_t>(random_uniform(key, i) * 65));
+    batcher_.emplace_back("rows", ids, kBlock, 65);
+  }
+  std::string name() const override { return "rows"; }
+  void visit(Visitor&) override {}
+  void prepare(int64_t, uint64_t, std::shared_ptr<Tokenizer>) override {}
+  int64_t vocab_size() const override { return 65; }
+  std::shared_ptr<Tokenizer> tokenizer() const override { return nullptr; }
+  Batch batch(const BatchIndex& index, int64_t batch_size) const override {
+    std::vector<int64_t> starts;
+    for (int64_t r = 0; r < batch_size; ++r) starts.push_back((index.micro_batch * batch_size + r) * 37);
+    Batch batch = batcher_[0].at(starts);
+    const auto targets = batch.targets.mutable_span<int32_t>();
+    for (int64_t r = 0; r < batch_size; ++r)
+      for (int64_t t = counted_(index.micro_batch * batch_size + r); t < kBlock; ++t)
+        targets[static_cast<size_t>(r * kBlock + t)] = kIgnore;
+    return batch;
+  }
+  Evaluation evaluate(Decoder&, int64_t, int64_t) const override { return {}; }
+  std::string sample(Decoder&, uint64_t) const override { return {}; }
+
+ private:
+  std::function<int64_t(int64_t)> counted_;
+  std::vector<Batcher> batcher_;
+};
+
+RunConfig small_run(std::shared_ptr<Task> task = std::make_shared<Rows>()) {
+  RunConfig run;
+  run.task = "rows";
+  run.data = std::move(task);
+  run.model = {.vocab_size = 65, .block_size = kBlock, .n_layers = 1, .n_heads = 2, .d_model = 16};
+  run.trainer.batch_size = 2;
+  return run;
+}
+
+// One weight and its first update.
+struct OneWeight {
+  OneWeight(DType dtype, double gradient, const OptimizerConfig& config, double value = 0)
+      : weight("w", tensor({1}, {value}, dtype), true), arena({&weight}), optimizer(arena, config) {
+    give(gradient);
+  }
+  void give(double gradient) {
+    copy_into(tensor({1}, {gradient}, weight.grad.dtype()), weight.grad);
+    weight.contributions = 1;
+  }
+  Parameter weight;
+  ParameterArena arena;
+  Optimizer optimizer;
+};
+
+TEST(Optimizer, FirstUpdateOfATinyGradientHasItsFullSize) {
+  const OptimizerConfig config{
+      .beta_1 = 0.9, .beta_2 = 0.999, .eps = 1e-8, .weight_decay = 0, .clip_norm = 0};
+  for (const DType dtype : {DType::f64, DType::f32})
+    for (const auto& [gradient, update] :
+         {std::pair{1e-8, 5e-4}, {1e-7, 9.0909090909e-4}, {1.0, 1e-3}, {0.0, 0.0}, {-1.0, -1e-3}})
+      for (const int64_t tokens : {1, 10}) {
+        OneWeight one(dtype, gradient * static_cast<double>(tokens), config);
+        one.optimizer.step(0, 1e-3, tokens);
+        EXPECT_NEAR(one.weight.value.item(), -update, 1e-6 * std::abs(update))
+            << name_of(dtype) << " " << gradient;
+      }
+}
+
+TEST(Optimizer, ClippingScalesTheMeanGradientByClipOverNormPlusEps) {
+  const OptimizerConfig config{.beta_1 = 0.5, .clip_norm = 1};
+  OneWeight large(DType::f64, 30, config), small(DType::f64, 3, config);
+  EXPECT_DOUBLE_EQ(large.optimizer.step(0, 1e-3, 10).gradient_norm, 3);  // the norm before clipping
+  EXPECT_DOUBLE_EQ(large.optimizer.m().values()[0], 0.5 * 3 / (3 + 1e-6));
+  EXPECT_DOUBLE_EQ(small.optimizer.step(0, 1e-3, 10).gradient_norm, 0.3);
+  EXPECT_DOUBLE_EQ(small.optimizer.m().values()[0], 0.5 * 0.3);
+}
+
+TEST(Optimizer, AnInfiniteGradientChangesNothingNotEvenByDecay) {
+  for (const double bad : {double{INFINITY}, -double{INFINITY}, std::nan("")}) {
+    OneWeight one(DType::f32, 1, {}, 1.0);
+    one.optimizer.step(0, 1e-3, 1);
+    const double w = one.weight.value.item(), m = one.optimizer.m().values()[0],
+                 v = one.optimizer.v().values()[0];
+    one.give(bad);
+    EXPECT_FALSE(one.optimizer.step(1, 1e-3, 1).finite);
+    EXPECT_EQ(one.weight.value.item(), w);
+    EXPECT_EQ(one.optimizer.m().values()[0], m);
+    EXPECT_EQ(one.optimizer.v().values()[0], v);
+  }
+}
+
+TEST(Trainer, DecayReachesMatricesOnceAndNeverBiasesOrNorms) {
+  for (const bool tied : {true, false}) {
+    RunConfig run = small_run();
+    run.model.tie_embeddings = tied;
+    run.trainer.dtype = "f64";
+    Trainer trainer(run);
+    for (Parameter* p : trainer.arena().parameters())
+      copy_into(full(p->value.shape(), 1, DType::f64), p->value);
+    for (int64_t step = 0; step < 1000; ++step) {
+      trainer.arena().zero_gradients();
+      trainer.optimizer().step(step, 1e-3, 1);
+      if (step != 0 && step != 999) continue;
+      for (Parameter* p : trainer.model().parameters()) {
+        const bool vector = p->path.ends_with(".bias") || p->path.find("norm") != std::string::npos;
+        const double expected = vector ? 1 : std::pow(0.9999, static_cast<double>(step + 1));
+        for (const double v : p->value.values()) ASSERT_NEAR(v, expected, vector ? 0 : 1e-13) << p->path;
+      }
+    }
+  }
+}
+
+TEST(Trainer, ATiedTableIsOneParameter) {
+  RunConfig tied = small_run(), untied = small_run();
+  untied.model.tie_embeddings = false;
+  EXPECT_EQ(Trainer(tied).parameter_count() + 65 * 16, Trainer(untied).parameter_count());
+}
+
+TEST(Schedule, WarmsUpToTheFullRateThenFollowsTheCosineOfMaxSteps) {
+  const ScheduleConfig s{.learning_rate = 1, .min_learning_rate = 0.1, .warmup_steps = 2, .decay = "cosine"};
+  const double pi = std::acos(-1);
+  const std::vector<double> expected = {0.5,
+                                        1,
+                                        1,
+                                        0.1 + 0.45 * (1 + std::cos(pi / 8)),
+                                        0.1 + 0.45 * (1 + std::cos(pi / 4)),
+                                        0.1 + 0.45 * (1 + std::cos(pi * 3 / 8)),
+                                        0.55};
+  for (size_t step = 0; step < expected.size(); ++step)
+    EXPECT_NEAR(learning_rate(s, static_cast<int64_t>(step), 10), expected[step], 1e-15) << "step " << step;
+  EXPECT_EQ(learning_rate(s, 10, 10), 0.1);
+  EXPECT_EQ(learning_rate(s, 1000, 10), 0.1);
+  EXPECT_NEAR(learning_rate(s, 6, 12), 0.1 + 0.45 * (1 + std::cos(pi * 4 / 10)), 1e-15) << "a longer run";
+
+  const ScheduleConfig no_warmup{
+      .learning_rate = 1, .min_learning_rate = 0.1, .warmup_steps = 0, .decay = "cosine"};
+  EXPECT_EQ(learning_rate(no_warmup, 0, 10), 1);
+  const ScheduleConfig constant{
+      .learning_rate = 1, .min_learning_rate = 0.1, .warmup_steps = 4, .decay = "constant"};
+  EXPECT_EQ(learning_rate(constant, 0, 10), 0.25);
+  EXPECT_EQ(learning_rate(constant, 9, 10), 1);
+  const ScheduleConfig longer{
+      .learning_rate = 1, .min_learning_rate = 0.1, .warmup_steps = 20, .decay = "cosine"};
+  for (int64_t step = 0; step < 10; ++step)
+    EXPECT_DOUBLE_EQ(learning_rate(longer, step, 10), static_cast<double>(step + 1) / 20);
+}
+
+// One step at rate 0 over `rows` rows, in micro-batches of batch_size.
+StepResult step_of(std::shared_ptr<Task> task, int64_t rows, int64_t batch_size, const std::string& dtype,
+                   bool zeroed_head = false) {
+  RunConfig run = small_run(std::move(task));
+  run.model.tie_embeddings = false;
+  run.trainer.batch_size = batch_size;
+  run.trainer.accumulation = rows / batch_size;
+  run.trainer.dtype = dtype;
+  run.schedule.learning_rate = run.schedule.min_learning_rate = 0;
+  Trainer trainer(run);
+  Parameter& head = trainer.model().parameter("head.weight");
+  if (zeroed_head) copy_into(zeros_like(head.value), head.value);
+  return trainer.step(0);
+}
+
+TEST(Trainer, AccumulationChangesNeitherLossNorGradient) {
+  for (const std::string dtype : {"f32", "f64"})
+    for (const bool zeroed : {true, false}) {
+      const StepResult whole = step_of(std::make_shared<Rows>(), 8, 8, dtype, zeroed);
+      EXPECT_EQ(whole.tokens, 8 * kBlock);
+      EXPECT_NEAR(whole.loss, 4.1743873, zeroed ? 1e-6 : 0.1);
+      EXPECT_GT(whole.gradient_norm, 1e-3);
+      for (const int64_t batch_size : {4, 2, 1}) {
+        const StepResult parts = step_of(std::make_shared<Rows>(), 8, batch_size, dtype, zeroed);
+        EXPECT_NEAR(parts.loss, whole.loss, 1e-6 * whole.loss) << batch_size;
+        EXPECT_NEAR(parts.gradient_norm, whole.gradient_norm, 1e-6 * whole.gradient_norm) << batch_size;
+        EXPECT_EQ(parts.tokens, whole.tokens);
+      }
+    }
+}
+
+TEST(Trainer, MicroBatchesWeighByTheTargetsThatCount) {
+  const auto only = [](int64_t row, int64_t count) {
+    return std::make_shared<Rows>([=](int64_t r) { return r == row ? count : 0; });
+  };
+  const StepResult one = step_of(only(0, 1), 2, 2, "f64"), nine = step_of(only(1, 9), 2, 2, "f64");
+  const auto both = [](int64_t row) { return row == 0 ? int64_t{1} : int64_t{9}; };
+  const StepResult whole = step_of(std::make_shared<Rows>(both), 2, 2, "f64");
+  const StepResult parts = step_of(std::make_shared<Rows>(both), 2, 1, "f64");
+  EXPECT_EQ(parts.tokens, 10);
+  EXPECT_NEAR(parts.loss, (one.loss + 9 * nine.loss) / 10, 1e-12);
+  EXPECT_GT(std::abs(parts.loss - (one.loss + nine.loss) / 2), 1e-3) << "the mean of means would pass";
+  EXPECT_NEAR(parts.gradient_norm, whole.gradient_norm, 1e-12);
+}
+
+TEST(Trainer, AMicroBatchWithoutTargetsAddsNothing) {
+  const auto third_empty = [](int64_t row) { return row == 2 ? int64_t{0} : kBlock; };
+  const StepResult parts = step_of(std::make_shared<Rows>(third_empty), 4, 1, "f64");
+  const StepResult whole = step_of(std::make_shared<Rows>(third_empty), 4, 4, "f64");
+  EXPECT_EQ(parts.tokens, 3 * kBlock);
+  EXPECT_NEAR(parts.loss, whole.loss, 1e-12);
+  EXPECT_NEAR(parts.gradient_norm, whole.gradient_norm, 1e-12);
+  const StepResult none = step_of(std::make_shared<Rows>([](int64_t) { return int64_t{0}; }), 4, 2, "f64");
+  EXPECT_EQ(none.loss, 0);
+  EXPECT_EQ(none.gradient_norm, 0);
+}
+
+TEST(Trainer, ALossThatIsNotFiniteStopsBeforeAnyWeightChanges) {
+  for (const double bad : {double{INFINITY}, std::nan("")}) {
+    Trainer trainer(small_run());
+    for (int64_t step = 0; step < 3; ++step) trainer.step(step);
+    Tensor& weight = trainer.model().parameter("block.0.attention.query.weight").value;
+    Tensor one = weight.alias({1});
+    copy_into(tensor({1}, {bad}), one);
+    const auto before = {trainer.arena().values().copy(), trainer.optimizer().m().copy(),
+                         trainer.optimizer().v().copy()};
+    const std::string error = error_of([&] { trainer.step(3); });
+    EXPECT_TRUE(error.starts_with("[train] at step 3 the loss is ")) << error;
+    EXPECT_NE(error.find("the gradient of token.weight is the first that is not finite"), std::string::npos)
+        << error;
+    const auto after = {trainer.arena().values(), trainer.optimizer().m(), trainer.optimizer().v()};
+    EXPECT_TRUE(std::equal(before.begin(), before.end(), after.begin(), same_bits));
+  }
+}
+
+TEST(Generate, TemperatureZeroTakesTheLikeliestTokenAndTheLowestOfEquals) {
+  const std::vector<double> logits = {1, 3, 2}, tie = {3, 3, 1}, same = {5, 5, 5};
+  for (const double temperature : {0.0, 1e-8, 1e-300})
+    for (uint64_t i = 0; i < 20; ++i) {
+      EXPECT_EQ(choose_token(logits, {.temperature = temperature}, i), 1);
+      EXPECT_EQ(choose_token(tie, {.temperature = temperature}, i), 0);
+      EXPECT_EQ(choose_token(same, {.temperature = temperature, .top_k = 2}, i), 0);
+    }
+  for (const double temperature : {-1.0, std::nan(""), double{INFINITY}})
+    EXPECT_NE(error_of([&] { choose_token(logits, {.temperature = temperature}, 0); }), "no error");
+  EXPECT_NE(error_of([&] { choose_token(logits, {.top_k = -1}, 0); }), "no error");
+}
+
+TEST(Generate, TokensAreDrawnAsOftenAsTheirProbabilitySays) {
+  const std::vector<double> logits = {0, std::log(3.0), std::log(6.0), -INFINITY, 1e3 - 1e3};
+  std::vector<int> count(logits.size()), limited(logits.size());
+  for (uint64_t i = 0; i < 11000; ++i) {
+    ++count[static_cast<size_t>(choose_token(logits, {}, i))];
+    ++limited[static_cast<size_t>(choose_token(logits, {.top_k = 2}, i))];
+  }
+  const std::vector<double> expected = {1000, 3000, 6000, 0, 1000};
+  for (size_t i = 0; i < logits.size(); ++i)
+    EXPECT_NEAR(count[i], expected[i], 5 * std::sqrt(expected[i])) << i;
+  EXPECT_EQ(limited[0] + limited[3] + limited[4], 0);
+  EXPECT_NEAR(limited[1], 11000 / 3.0, 300);
+}
+
+TEST(Generate, OnlyTheLastBlockOfALongTextIsSeen) {
+  Module root;
+  Decoder decoder{
+      &root,
+      "",
+      {.vocab_size = 10, .block_size = 8, .n_layers = 1, .n_heads = 2, .d_model = 8, .deviation = 1}};
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 20; ++i) prompt.push_back(i * 7 % 10);
+  const auto last = [](const std::vector<int32_t>& ids, int64_t n) {
+    return std::vector<int32_t>(ids.end() - n, ids.end());
+  };
+  for (const GenerateOptions& options : {GenerateOptions{.temperature = 0}, GenerateOptions{.seed = 3}}) {
+    const auto whole = generate(decoder, prompt, 12, options),
+               end = generate(decoder, last(prompt, 8), 12, options);
+    EXPECT_EQ(last(whole, 20), end);
+    EXPECT_EQ(generate(decoder, {1}, 50, options).size(), 51u);
+    EXPECT_EQ(generate(decoder, last(prompt, 9), 1, options).size(), 10u);
+  }
+  EXPECT_NE(error_of([&] { generate(decoder, {}, 1, {}); }), "no error");
+  Context context;
+  const std::string error = error_of([&] {
+    decoder(tensor({1, 9}, std::vector<double>(9), DType::i32), context);
+  });
+  EXPECT_NE(error.find("9"), std::string::npos) << error;
+  EXPECT_NE(error.find("8"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace bonsai::test

@@ -1,0 +1,102 @@
+// What tests of whole runs share: a run of a second, a folder that goes away, and a task that a test can
+// interrupt.
+#pragma once
+
+#include <fstream>
+#include <sstream>
+
+#include "framework/config/yaml.h"
+#include "tests/support.h"
+#include "trainers/loop.h"
+
+namespace bonsai::test {
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "bonsai-test-XXXXXX").string();
+    if (!::mkdtemp(name.data())) throw Error("no temporary folder");
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string contents(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  EXPECT_TRUE(in.good()) << file;
+  std::ostringstream all;
+  all << in.rdbuf();
+  return all.str();
+}
+
+inline void write(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream(file, std::ios::binary) << text;
+}
+
+constexpr const char* kTinyRun = R"(task: language_model
+model: {n_layers: 1, n_heads: 2, d_model: 16, block_size: 8, dropout: 0.2}
+data: {source: tales, characters: 2000}
+trainer: {max_steps: 20, batch_size: 2, accumulation: 2, eval_interval: 4, eval_batches: 2,
+          checkpoint_interval: 5, log_interval: 1}
+schedule: {warmup_steps: 3, learning_rate: 1e-2, min_learning_rate: 1e-3}
+)";
+
+// The language model, but a test hears of each batch and may say what evaluations give.
+class WatchedTask final : public Task {
+ public:
+  explicit WatchedTask(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+  std::function<void(const BatchIndex&)> on_batch;
+  std::vector<double> losses;  // of the evaluations in turn
+
+  std::string name() const override { return task_->name(); }
+  void visit(Visitor& v) override { task_->visit(v); }
+  void resolve(const std::filesystem::path& folder) override { task_->resolve(folder); }
+  void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) override {
+    task_->prepare(block_size, seed, std::move(tokenizer));
+  }
+  int64_t vocab_size() const override { return task_->vocab_size(); }
+  std::shared_ptr<Tokenizer> tokenizer() const override { return task_->tokenizer(); }
+  Batch batch(const BatchIndex& index, int64_t batch_size) const override {
+    if (on_batch) on_batch(index);
+    return task_->batch(index, batch_size);
+  }
+  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const override {
+    if (evaluations_ < losses.size()) return {.loss = losses[evaluations_++]};
+    return task_->evaluate(model, batch_size, most_batches);
+  }
+  std::string sample(Decoder& model, uint64_t seed) const override { return task_->sample(model, seed); }
+
+ private:
+  std::shared_ptr<Task> task_;
+  mutable size_t evaluations_ = 0;
+};
+
+struct TinyRun {
+  explicit TinyRun(const std::vector<std::string>& settings = {}) {
+    ConfigFile file = ConfigFile::from_text(kTinyRun, "tiny.yaml");
+    for (const std::string& setting : settings) file.set(setting);
+    RunConfig defaults;
+    defaults.model.vocab_size = 0;
+    config = file.load(defaults);
+    config.data = task = std::make_shared<WatchedTask>(config.data);
+    prepare_data(config);
+  }
+  RunSummary train(const std::filesystem::path& folder, bool resume = false) const {
+    return run_training(config, {folder}, resume, true);
+  }
+
+  std::shared_ptr<WatchedTask> task;
+  RunConfig config;
+};
+
+}  // namespace bonsai::test
