@@ -7,6 +7,15 @@
 namespace bonsai {
 namespace {
 
+// The composed path would stretch leading axes that differ; the fused op refuses them, and so do both.
+void check_leading_axes(const Tensor& q, const Tensor& k, const Tensor& v) {
+  const auto leading = [](const Tensor& x) {
+    check(x && x.rank() >= 2, "attention", "needs (time,width) with up to two axes before, got {}", x);
+    return Shape(std::span(x.shape().dim, static_cast<size_t>(x.rank() - 2)));
+  };
+  check(leading(q) == leading(k) && leading(q) == leading(v), "attention", "sizes do not fit: q {}, k {}, v {}", q, k, v);
+}
+
 // With leading axes of size 1, to (batch, heads, time, width).
 Tensor four_axes(const Tensor& x) {
   check(x.rank() >= 2 && x.rank() <= 4, "attention", "needs (time,width) with up to two axes before, got {}", x);
@@ -40,6 +49,7 @@ ScaledDotProductAttention::ScaledDotProductAttention(Module* parent, std::string
 AttentionResult ScaledDotProductAttention::with_weights(const Tensor& q, const Tensor& k, const Tensor& v,
                                                         Context& context, const Tensor& mask) {
   PathScope scope(path());
+  check_leading_axes(q, k, v);
   const double width = static_cast<double>(std::max<int64_t>(1, q.size(-1)));
   Tensor scores = scale(matmul(q, k, false, true), config_.scale > 0 ? config_.scale : 1 / std::sqrt(width));
   if (mask) scores = add(scores, mask);

@@ -69,7 +69,7 @@ class SinusoidalPositions final : public Positions {
         const double angle = static_cast<double>(t) * std::pow(10000.0, -pair / static_cast<double>(c.width));
         values.push_back(i % 2 == 0 ? std::sin(angle) : std::cos(angle));
       }
-    table_ = tensor({c.block_size, c.width}, values, build().dtype);
+    table_ = tensor({c.block_size, c.width}, values, build().dtype, build().device);
   }
 
  protected:

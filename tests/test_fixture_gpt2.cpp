@@ -21,6 +21,11 @@ double largest(const Tensor& x) {
   return most;
 }
 
+// As transformers names it: everything but the head is below "transformer".
+std::string stored_name(const Gpt2Weight& w) {
+  return w.stored.starts_with("lm_head") ? w.stored : "transformer." + w.stored;
+}
+
 // The next id by the largest logit, over the whole sequence each time.
 std::vector<double> continue_greedily(Decoder& decoder, std::vector<double> ids, size_t length) {
   while (ids.size() < length) {
@@ -53,10 +58,9 @@ TEST(FixtureGpt2, LogitsLossGradientsAndGreedyTextAgree) {
     tape.backward(loss);
 
     for (const Gpt2Weight& w : model.directory.weights()) {
-      const std::string stored = w.stored.starts_with("lm_head") ? w.stored : "transformer." + w.stored;
       // The error is that of the stored tensor, of which this is a part: the key's bias has no effect
       // on a softmax, so its own gradient is rounding error.
-      const Tensor whole = f.read("grad." + stored, DType::f64), part = gpt2_part(whole, w);
+      const Tensor whole = f.read("grad." + stored_name(w), DType::f64), part = gpt2_part(whole, w);
       Parameter& p = model.decoder.parameter(w.path);
       EXPECT_EQ(p.grad.dtype(), dtype);
       EXPECT_LE(largest(sub(p.grad.to(DType::f64), part)) / largest(whole), tolerance_of(dtype))
@@ -76,7 +80,7 @@ TEST(FixtureGpt2, EveryStoredWeightIsLoaded) {
   const SafetensorsFile file(fixtures() / "models/gpt2/model.safetensors");
   const Gpt2Directory directory(fixtures() / "models/gpt2");
   std::set<std::string> loaded;
-  for (const Gpt2Weight& w : directory.weights()) loaded.insert("transformer." + w.stored);
+  for (const Gpt2Weight& w : directory.weights()) loaded.insert(stored_name(w));
   for (const std::string& name : file.names()) EXPECT_TRUE(loaded.count(name)) << name;
 }
 

@@ -187,5 +187,21 @@ TEST(Range, TargetsThatDoNotFitTheLogitsAreRefused) {
   EXPECT_NE(error_of([&] { embedding(zeros({3, 2}), zeros({1})); }).find("must be i32"), std::string::npos);
 }
 
+// Rows and values where a formula would give infinity times zero.
+TEST(Edges, GradientsStayFinite) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Tensor row = full({1, 3}, -INFINITY, dtype);
+    const Result flat = differentiate([](const auto& in) { return log_softmax(in[0]); }, {row}, tensor({1, 3}, {1, 2, 4}, dtype));
+    for (double g : flat.gradients[0].values()) EXPECT_EQ(g, 0);
+    const Tensor far = tensor({4}, {-1e20, 1e20, -300, 300}, dtype);
+    for (auto* op : {gelu, gelu_tanh}) {
+      const Result r = differentiate([&](const auto& in) { return op(in[0]); }, {far}, full({4}, 1, dtype));
+      expect_values(r.gradients[0], {0, 1, 0, 1});
+    }
+  }
+  const Tensor one = full({1}, 1);
+  EXPECT_NE(error_of([&] { layer_norm(one, one, one, -1); }).find("eps is -1"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace bonsai::test

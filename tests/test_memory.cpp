@@ -308,5 +308,18 @@ TEST(TensorHandleUndefined, IsAnErrorAndNotACrash) {
     EXPECT_TRUE(has(error_of(use), "undefined tensor"));
 }
 
+TEST(Memory, AnAliasFarBeyondItsTensorIsRefused) {
+  const Tensor x = zeros({4});
+  for (int64_t offset : {int64_t{4}, int64_t{1} << 40, int64_t{1} << 62})
+    EXPECT_NE(error_of([&] { x.alias({1}, offset); }).find("does not fit"), std::string::npos) << offset;
+  EXPECT_NE(error_of([&] { split(x, 0, {1, INT64_MAX}); }).find("has 3 left"), std::string::npos);
+}
+
+TEST(Memory, IdsAreSlicedAlongAnyAxis) {
+  const Tensor ids = tensor({2, 3}, {1, 2, 3, 4, 5, 6}, DType::i32);
+  expect_values(slice(ids, 1, 1, 3), {2, 3, 5, 6});
+  expect_values(slice(ids, 0, 1, 2), {4, 5, 6});
+}
+
 }  // namespace
 }  // namespace bonsai::test

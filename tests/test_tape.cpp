@@ -372,6 +372,40 @@ TEST(Arena, GapsStayZeroAndAnUntouchedGradientIsZero) {
   for (size_t i = 0; i < 32; ++i) EXPECT_TRUE(values[i] == 0 || i % 16 < (i < 16 ? 3u : 5u)) << i;
 }
 
+// Two running gradients of one op in the same tensor: the second is added to the first.
+TEST(Tape, ATensorThatAnOpTakesTwiceGetsBothGradients) {
+  const Tensor x = random_tensor({4, 3}, DType::f64), w = random_tensor({3}, DType::f64, 2), dy = random_tensor({4, 3}, DType::f64, 3);
+  const Result twice = differentiate([&](const auto& in) { return layer_norm(x, in[0], in[0], 1e-5); }, {w}, dy);
+  const Result apart = differentiate([&](const auto& in) { return layer_norm(x, in[0], in[1], 1e-5); }, {w, w}, dy);
+  EXPECT_LE(relative_error(twice.gradients[0], add(apart.gradients[0], apart.gradients[1])), 1e-14);
+}
+
+TEST(Tape, ABackwardThatFailsCountsNoContribution) {
+  Parameter w("w", random_tensor({2, 3}, DType::f64), true);
+  Tensor x = random_tensor({4, 3}, DType::f64);
+  {
+    Tape tape;
+    const Tensor y = sum(linear(x, w.value));
+    x.mutable_span<double>()[0] = 5;
+    EXPECT_TRUE(has(error_of([&] { tape.backward(y); }), "changed in place"));
+  }
+  EXPECT_EQ(w.contributions, 0);
+}
+
+TEST(Tape, AnUndefinedGradientIsRefused) {
+  Tape tape;
+  const Tensor y = sum(tape.watch(full({2}, 1)));
+  EXPECT_TRUE(has(error_of([&] { tape.backward(y, Tensor()); }), "must be like it"));
+  EXPECT_EQ(error_of([&] { tape.backward(y); }), "no error");
+}
+
+TEST(Tape, OpeningOnASecondThreadIsRefused) {
+  Tape tape;
+  std::string error;
+  std::thread([&] { error = error_of([&] { tape.open(); }); }).join();
+  EXPECT_TRUE(has(error, "another thread")) << error;
+}
+
 // The last test: a tape that this leaves behind would record what follows.
 TEST(TapeOrder, TapesCloseInAnyOrderButOnTheirOwnThread) {
   auto a = std::make_unique<Tape>(), b = std::make_unique<Tape>(), c = std::make_unique<Tape>();

@@ -47,6 +47,12 @@ int main(int argc, char** argv) {
   } catch (const bonsai::ConfigError& e) {
     fmt::print(stderr, "{}\n", e.what());
     return 2;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "there is not enough memory; make the model, the batch or the data smaller\n");
+    return 1;
+  } catch (const std::length_error&) {
+    fmt::print(stderr, "a size is larger than memory can be; make the model, the batch or the data smaller\n");
+    return 1;
   } catch (const std::exception& e) {
     fmt::print(stderr, "{}\n", e.what());
     return 1;

@@ -10,13 +10,17 @@
 namespace bonsai {
 namespace {
 
-// Weights, gradients and two moments of a model that this machine cannot hold are refused before any work.
+// A model (weights, gradients, two moments) or batch that this machine cannot hold is refused before any work.
 void check_memory(const std::string& path, const RunConfig& config) {
-  const double needed = 4 * parameter_count(config.model) * (config.trainer.dtype == "f64" ? 8 : 4);
+  // A step keeps about sixteen vectors of d_model a token and layer, and the logits twice.
+  const double tokens = static_cast<double>(config.trainer.batch_size) * static_cast<double>(config.model.block_size);
+  const double kept = 16.0 * static_cast<double>(config.model.d_model) * static_cast<double>(config.model.n_layers) +
+                      2.0 * static_cast<double>(config.model.vocab_size);
+  const double needed = (4 * parameter_count(config.model) + tokens * kept) * (config.trainer.dtype == "f64" ? 8 : 4);
   const double there = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   if (needed > there)
-    throw ConfigError(fmt::format("{}: the model needs {:.0f} bytes for weights, gradients and moments, but this machine has {:.0f}",
-                                  path, needed, there));
+    throw ConfigError(fmt::format("{}: the model and a batch of {} x {} tokens need about {:.0f} bytes, but this machine has {:.0f}",
+                                  path, config.trainer.batch_size, config.model.block_size, needed, there));
 }
 
 }  // namespace

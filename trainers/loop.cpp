@@ -50,7 +50,8 @@ class Metrics {
     std::ifstream old(path);
     for (std::string line; std::getline(old, line);) {
       const auto object = nlohmann::json::parse(line, nullptr, false);
-      if (object.is_object() && object.value("step", int64_t{0}) <= kept_steps) kept += line + "\n";
+      const bool counts = object.is_object() && object.contains("step") && object["step"].is_number();
+      if (counts && object["step"].get<double>() <= static_cast<double>(kept_steps)) kept += line + "\n";
     }
     old.close();
     replace_text(path, kept);
@@ -58,7 +59,7 @@ class Metrics {
   }
 
   void write(const nlohmann::ordered_json& object) {
-    file_ << object.dump() << "\n" << std::flush;
+    file_ << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n" << std::flush;
     check(file_.good(), path_.string(), "could not be written; is the disk full?");
   }
 
@@ -77,6 +78,7 @@ class Run {
             "{} was trained on other tokens than the data has now; the run cannot go on from it", folder.last().string());
       checkpoint.load(trainer_);
       summary_.progress = checkpoint.progress();
+      saved_step_ = progress().step;
     }
     std::filesystem::create_directories(folder.path);
     replace_text(folder.config(), dump_config(config_keys(config)));
@@ -102,10 +104,10 @@ class Run {
       if (done % c.log_interval == 0 || done == c.max_steps) log(result);
       const bool last = done == c.max_steps;
       if (last || (c.eval_interval > 0 && done % c.eval_interval == 0)) better = evaluate();
-      if (c.sample_interval > 0 && (last || done % c.sample_interval == 0)) sample();
-      if (c.checkpoint_interval > 0 && done % c.checkpoint_interval == 0 && !last) save(folder_.last());
+      if (last || (c.checkpoint_interval > 0 && done % c.checkpoint_interval == 0)) save_last();
+      if (c.sample_interval > 0 && (last || done % c.sample_interval == 0)) sample();  // after what could be lost
     }
-    save(folder_.last());
+    if (saved_step_ != progress().step) save_last();
     summary_.interrupted = interrupts;
     line_->note(fmt::format("{} after {} steps; checkpoint in {}", interrupts ? "interrupted" : "done", progress().step,
                             folder_.last().parent_path().string()));
@@ -152,12 +154,18 @@ class Run {
     line_->note("  | " + text.substr(0, text.find('\n')));
   }
 
+  void save_last() {
+    save(folder_.last());
+    saved_step_ = progress().step;
+  }
+
   void save(const std::filesystem::path& file) { save_checkpoint(file, trainer_, progress()); }
 
   RunConfig config_;
   RunFolder folder_;
   Trainer trainer_;
   RunSummary summary_;
+  int64_t saved_step_ = -1;
   std::optional<Metrics> metrics_;
   std::optional<ProgressLine> line_;
 };
@@ -178,7 +186,7 @@ void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer) {
   config.data->prepare(config.model.block_size, static_cast<uint64_t>(config.trainer.seed), std::move(tokenizer));
   const int64_t needed = config.data->vocab_size();
   if (config.model.vocab_size == 0) config.model.vocab_size = needed;
-  if (config.model.vocab_size < needed)
+  if (config.model.vocab_size != needed)
     throw ConfigError(fmt::format("model.vocab_size is {}, but the data has {} tokens; leave it out to take theirs",
                                   config.model.vocab_size, needed));
 }

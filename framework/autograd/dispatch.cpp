@@ -15,6 +15,10 @@ Tensor full(const Shape& shape, double value, DType dtype, Device device) {
 Tensor zeros(const Shape& shape, DType dtype, Device device) { return full(shape, 0, dtype, device); }
 Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), x.dtype(), x.device()); }
 
-void copy_into(const Tensor& from, Tensor& to) { kernels(from).scale(view(from), 1, mut(to)); }
+void copy_into(const Tensor& from, Tensor& to) {
+  check(from.shape() == to.shape() && from.dtype() == to.dtype(), "copy_into", "{} does not fit into {}", from, to);
+  const Device device = from.device().type == Device::cpu ? to.device() : from.device();
+  pool(device).memory().copy(to.mutable_data(), from.data(), static_cast<size_t>(from.elements()) * size_of(from.dtype()));
+}
 
 }  // namespace bonsai

@@ -11,7 +11,7 @@ inline const KernelTable& kernels(const Tensor& x) { return kernels(x.device(), 
 Tensor full(const Shape& shape, double value, DType dtype = DType::f32, Device device = {});
 Tensor zeros(const Shape& shape, DType dtype = DType::f32, Device device = {});
 Tensor zeros_like(const Tensor& x);
-// Writes the elements of one into the other, of the same shape and dtype.
+// Writes the elements of one into the other, of the same shape and dtype, from any device to any.
 void copy_into(const Tensor& from, Tensor& to);
 
 }  // namespace bonsai

@@ -1,7 +1,6 @@
 #include "framework/autograd/tape.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <mutex>
 
@@ -41,6 +40,11 @@ TapeRegister& tapes() {
 
 void add_into(const Tensor& from, Tensor& to) { kernels(from).accumulate(view(from), mut(to)); }
 
+Tensor& gradient_of(Parameter& p) {
+  if (!p.grad) p.grad = empty_like(p.value);
+  return p.grad;
+}
+
 }  // namespace
 
 const Tensor& Saved::operator[](int i) const {
@@ -63,15 +67,23 @@ Sink::Into Sink::into(int i) {
   if (s < 0) return {};
   Tape::Slot& slot = tape_.slots_[static_cast<size_t>(s)];
   if (Parameter* p = slot.parameter) {
-    if (!p->grad) p->grad = empty_like(p->value).detach();
-    return {p->grad, p->contributions++ > 0};
+    const bool again = std::find(written_, written_ + writes_, p) != written_ + writes_;
+    check(writes_ < kMost, "sink", "an op asks for at most {} running gradients", kMost);
+    written_[writes_++] = p;
+    return {gradient_of(*p), again || p->contributions > 0};
   }
   if (!slot.grad) {
     slot.grad = empty(slot.shape, slot.dtype, slot.device);
+    slot.own = true;
     return {slot.grad, false};
   }
-  if (!slot.grad.sole_owner()) slot.grad = slot.grad.copy();
+  if (!slot.own && !slot.grad.sole_owner()) slot.grad = slot.grad.copy();
+  slot.own = true;
   return {slot.grad, true};
+}
+
+void Sink::count() {
+  for (int i = 0; i < writes_; ++i) ++written_[i]->contributions;
 }
 
 GradView grad_view(Sink::Into& into) {
@@ -83,10 +95,15 @@ Tape::Tape(Start start) : id_(tapes().enter()) {
   if (start == Start::open) open();
 }
 
-Tape::~Tape() { unlink(); }
+Tape::~Tape() {
+  if (unlink()) return;
+  std::fputs("[tape] destroyed on another thread than it was opened on\n", stderr);
+  std::abort();
+}
 
 void Tape::open() {
   check(!spent_, "tape", "this tape's backward pass has run; record on a new one");
+  check(!open_ || holds(), "tape", "open() was called on another thread while it is open");
   if (open_) return;
   open_ = true;
   previous_ = innermost;
@@ -95,6 +112,12 @@ void Tape::open() {
 
 void Tape::close() {
   check(unlink(), "tape", "close() was called on another thread than open()");
+}
+
+bool Tape::holds() const {
+  const Tape* at = innermost;
+  while (at && at != this) at = at->previous_;
+  return at != nullptr;
 }
 
 // False where this thread has no such open tape.
@@ -111,7 +134,7 @@ bool Tape::unlink() {
 Tape* Tape::active() { return innermost; }
 
 int32_t Tape::new_slot(const Tensor& x, Parameter* parameter, bool leaf) {
-  slots_.push_back({x.shape(), x.dtype(), x.device(), parameter, leaf, {}});
+  slots_.push_back({x.shape(), x.dtype(), x.device(), parameter, leaf, {}, false});
   return static_cast<int32_t>(slots_.size()) - 1;
 }
 
@@ -156,7 +179,7 @@ Tensor Tape::push(const char* op, std::span<const TensorRef> inputs, const Tenso
             {count(saved_), count(saved)}, count(args_), -1, false};
   for (const Tensor& x : inputs) input_slots_.push_back(slot_of(x));
   for (const Tensor& x : saved)
-    saved_.push_back({x ? x.detach().with_parameter(x.parameter()) : x,
+    saved_.push_back({x ? x.with_parameter(x.parameter()) : x,
                       x ? x.storage()->version : 0});
   args_.resize(args_.size() + (args_size + 15) / 16 * 16);
   std::memcpy(args_.data() + node.args, args, args_size);
@@ -175,7 +198,7 @@ void Tape::backward(const Tensor& y, const Tensor& dy, bool keep) {
   check(!spent_, "backward",
         "this tape's backward pass has run; ask it to keep the tape if there is to be another");
   check(y.link().tape == id_, "backward", "{} was not recorded on this tape", y);
-  check(dy.shape() == y.shape() && dy.dtype() == y.dtype(), "backward",
+  check(dy && dy.shape() == y.shape() && dy.dtype() == y.dtype() && dy.device() == y.device(), "backward",
         "the gradient of {} must be like it, got {}", y, dy);
   close();
   if (!keep) {
@@ -187,7 +210,7 @@ void Tape::backward(const Tensor& y, const Tensor& dy, bool keep) {
     Tape* waiting = std::exchange(innermost, nullptr);
     ~Suspend() { innermost = waiting; }
   } suspend;
-  for (Slot& slot : slots_) slot.grad = {};
+  for (Slot& slot : slots_) slot.grad = {}, slot.own = false;
   slots_[static_cast<size_t>(y.link().slot)].grad = dy.detach();
   for (size_t i = nodes_.size(); i-- > 0;) run(nodes_[i], keep);
   if (!keep) {
@@ -210,6 +233,7 @@ void Tape::run(Node& node, bool keep) {
     Grads grads = node.backward(std::move(dy), access, sink, args_.data() + node.args);
     check(grads.size() <= slots.size(), node.op, "backward returned {} gradients for {} inputs",
           grads.size(), slots.size());
+    sink.count();
     for (size_t i = 0; i < grads.size(); ++i) contribute(node, i, std::move(grads[i]));
   }
   if (!keep)
@@ -224,8 +248,8 @@ void Tape::contribute(const Node& node, size_t input, Tensor grad) {
         "backward returned {} for input {}, which is {}{}", grad, input, name_of(slot.dtype),
         slot.shape);
   if (Parameter* p = slot.parameter) {
-    if (!p->grad) p->grad = empty_like(p->value);
-    p->contributions++ ? add_into(grad, p->grad) : copy_into(grad, p->grad);
+    p->contributions ? add_into(grad, p->grad) : copy_into(grad, gradient_of(*p));
+    ++p->contributions;
   } else if (!slot.grad) {
     slot.grad = std::move(grad);
   } else {
@@ -252,7 +276,8 @@ std::vector<Tape::Entry> Tape::entries() const {
     for (uint32_t i = 0; i < node.saved.count && node.saved.begin + i < saved_.size(); ++i)
       if (const Tensor& t = saved_[node.saved.begin + i].tensor)
         bytes += static_cast<size_t>(t.elements()) * size_of(t.dtype());
-    all.push_back({node.op, node.path, bytes, node.reached, {}});
+    const auto* inputs = input_slots_.data() + node.inputs.begin;
+    all.push_back({node.op, node.path, {inputs, inputs + node.inputs.count}, bytes, node.reached, {}});
     for (uint32_t i = 0; i < node.inputs.count; ++i)
       if (const int32_t s = input_slots_[node.inputs.begin + i]; s >= 0)
         if (const Parameter* p = slots_[static_cast<size_t>(s)].parameter)

@@ -6,6 +6,8 @@
 //   tape.backward(loss);                // parameters now hold their gradients
 //   tape.gradient(x);
 //
+// The modules whose parameters were used must live until the backward pass is done.
+//
 // Nodes lie in one vector and refer to slots by number: no recursion, no sorting, and freeing a long
 // graph is freeing a vector. Without an open tape nothing is recorded, so inference needs no guard.
 #pragma once
@@ -66,10 +68,14 @@ class Sink {
   };
   Sink(Tape& tape, std::span<const int32_t> slots) : tape_(tape), slots_(slots) {}
   Into into(int i);
+  void count();  // the contributions to parameters, once the op has written them
 
  private:
+  static constexpr int kMost = 4;
   Tape& tape_;
   std::span<const int32_t> slots_;
+  Parameter* written_[kMost] = {};
+  int writes_ = 0;
 };
 
 // The kernel's view of a running gradient.
@@ -94,8 +100,8 @@ class Tape {
   Tensor watch(const Tensor& x);            // x as a leaf of this tape
   bool tracks(const Tensor& x);             // would a gradient reach x
 
-  // Adds to the gradients of parameters and watched tensors. The first form is for a tensor of one
-  // element. It closes the tape and, unless told to keep it, uses it up; after that its tensors are
+  // Adds to the gradients of parameters; those of watched tensors are this pass's. The first form is for
+  // a tensor of one element. It closes the tape and, unless told to keep it, uses it up; after that its tensors are
   // plain values. Backward functions themselves are not recorded.
   void backward(const Tensor& y);
   void backward(const Tensor& y, const Tensor& dy, bool keep = false);
@@ -108,6 +114,7 @@ class Tape {
   struct Entry {
     const char* op;
     const std::string* path;  // the layer, null outside every layer
+    std::vector<int32_t> inputs;  // slots, as in Tensor::link(); -1 for plain values
     size_t saved_bytes;
     bool reached;  // by the last backward
     std::vector<const Parameter*> parameters;  // among its inputs
@@ -143,8 +150,10 @@ class Tape {
     Parameter* parameter;  // null for anything but a parameter
     bool leaf;             // watched, or a parameter: its gradient stays
     Tensor grad;
+    bool own = false;      // the gradient was made by a sink: no other tensor shares its elements
   };
 
+  bool holds() const;  // is it among this thread's open tapes
   bool unlink();
   int32_t slot_of(const Tensor& x);
   int32_t new_slot(const Tensor& x, Parameter* parameter, bool leaf);

@@ -78,7 +78,9 @@ struct GeluTanh {
   template <class T> static constexpr T backward(T x, T, T dy) {
     constexpr T k = T(0.79788456080286535588);
     const T t = math::tanh(k * (x + T(0.044715) * x * x * x));
-    return dy * T(0.5) * (1 + t + x * (1 - t * t) * k * (1 + 3 * T(0.044715) * x * x));
+    const T flat = 1 - t * t;  // 0 where x * x may be infinite
+    const T slope = flat > 0 ? x * flat * k * (1 + 3 * T(0.044715) * x * x) : T(0);
+    return dy * T(0.5) * (1 + (x != x ? x : t) + slope);
   }
 };
 

@@ -7,19 +7,14 @@
 // hold with and without contraction of a * b + c to FMA, and need IEEE arithmetic: no -ffast-math,
 // no flushing of denormals.
 //
-// Everything sits in a namespace named after the instruction-set level, so that the levels' copies
-// of a function have different mangled names. The linker keeps one of several weak symbols of the
-// same name: with equal names, a function that was not inlined would run one level's code for all
-// levels, or die of an illegal instruction. Hence also no std:: overload for float
-// (std::sqrt(float) is such a weak symbol, sqrtf is not).
+// Everything sits in a namespace named after the instruction-set level: see core/level.h. Hence also no
+// std:: overload for float (std::sqrt(float) is a weak symbol, sqrtf is not).
 
 #include <cmath>
 #include <concepts>
 #include <limits>
 
-#ifndef BONSAI_LEVEL
-#define BONSAI_LEVEL base  // code outside the per-level objects of backend/cpu
-#endif
+#include "framework/core/level.h"
 
 namespace bonsai {
 inline namespace BONSAI_LEVEL {

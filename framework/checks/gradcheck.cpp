@@ -49,10 +49,11 @@ std::vector<int64_t> chosen_elements(int64_t elements, const GradcheckOptions& o
   std::vector<int64_t> all;
   const RandomKey key = random_key(o.seed, "gradcheck elements " + std::to_string(tensor));
   const bool every = o.samples == 0 || o.samples >= elements;
-  for (int64_t i = 0; i < (every ? elements : o.samples); ++i)
-    all.push_back(every ? i
-                        : static_cast<int64_t>(random_uniform(key, static_cast<uint64_t>(i)) *
-                                               static_cast<double>(elements)));
+  for (int64_t i = 0; every && i < elements; ++i) all.push_back(i);
+  std::set<int64_t> drawn;
+  for (uint64_t i = 0; !every && static_cast<int64_t>(drawn.size()) < o.samples; ++i)
+    drawn.insert(static_cast<int64_t>(random_uniform(key, i) * static_cast<double>(elements)));
+  all.insert(all.end(), drawn.begin(), drawn.end());
   return all;
 }
 
@@ -145,10 +146,15 @@ GradcheckReport gradcheck(const std::string& name, const DifferentiableFunction&
       if (std::find(e.parameters.begin(), e.parameters.end(), p) != e.parameters.end()) return e.op;
     return "no op";
   };
+  const auto reader_of_slot = [&](int32_t slot) -> std::string {
+    for (const auto& e : entries)
+      if (std::find(e.inputs.begin(), e.inputs.end(), slot) != e.inputs.end()) return e.op;
+    return "no op";
+  };
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i] || !is_floating(inputs[i].dtype())) continue;
     GradcheckTensor& t = report.tensors.emplace_back();
-    t.name = fmt::format("input {}", i), t.op = entries.empty() ? "no op" : entries.front().op;
+    t.name = fmt::format("input {}", i), t.op = reader_of_slot(watched[i].link().slot);
     check_tensor(problem, problem.inputs[i], tape.gradient(watched[i]), report.tensors.size(), options, t);
   }
   for (Parameter* p : parameters) {

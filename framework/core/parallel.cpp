@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -41,21 +44,24 @@ thread_local bool inside_tile = false;
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int workers) {
-    for (int i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
-  }
-
-  ~ThreadPool() {
-    {
-      std::lock_guard lock(mutex_);
-      stop_ = true;
-      generation_.fetch_add(1);
+  explicit ThreadPool(int workers) : size_(workers + 1) {
+    try {
+      for (int i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      const size_t started = workers_.size() + 1;
+      stop();
+      fail("threads", "only {} of {} threads could be started; use fewer", started, size_);
     }
-    wake_.notify_all();
-    for (auto& worker : workers_) worker.join();
   }
+  ~ThreadPool() { stop(); }
 
-  int size() const { return static_cast<int>(workers_.size()) + 1; }
+  int size() const { return size_; }
+
+  // Waits for a run in progress. Whoever still calls run() afterwards runs the tiles alone.
+  void retire() {
+    std::lock_guard busy(busy_);
+    stop();
+  }
 
   // False when another thread is using the pool.
   bool run(int64_t count, void (*tile)(void*, int64_t), void* context) {
@@ -78,6 +84,17 @@ class ThreadPool {
   }
 
  private:
+  void stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+      generation_.fetch_add(1);
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+    workers_.clear();
+  }
+
   static void yield_spin() {
     for (int i = 0; i < 64; ++i) pause();
     std::this_thread::yield();
@@ -107,6 +124,7 @@ class ThreadPool {
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   }
 
+  const int size_;
   std::vector<std::thread> workers_;
   std::mutex busy_, mutex_;
   std::condition_variable wake_;
@@ -118,8 +136,10 @@ class ThreadPool {
 
 int default_threads() {
   if (const char* text = std::getenv("BONSAI_THREADS")) {
-    const int n = std::atoi(text);
-    check(n >= 1 && n <= 1024, "threads", "BONSAI_THREADS is '{}'; give a number from 1 to 1024",
+    int n = 0;
+    const char* end = text + std::strlen(text);
+    const bool whole = std::from_chars(text, end, n).ptr == end;
+    check(whole && n >= 1 && n <= 1024, "threads", "BONSAI_THREADS is '{}'; give a number from 1 to 1024",
           text);
     return n;
   }
@@ -128,7 +148,7 @@ int default_threads() {
 
 struct Current {
   std::mutex mutex;
-  std::unique_ptr<ThreadPool> pool;
+  std::vector<std::unique_ptr<ThreadPool>> pools;  // the last one; those before are retired, but may be in use
   std::atomic<ThreadPool*> fast{nullptr};
 };
 Current& current() {
@@ -140,11 +160,11 @@ ThreadPool& ensure_pool() {
   Current& c = current();
   if (ThreadPool* p = c.fast.load(std::memory_order_acquire)) return *p;
   std::lock_guard lock(c.mutex);
-  if (!c.pool) {
-    c.pool = std::make_unique<ThreadPool>(default_threads() - 1);
-    c.fast.store(c.pool.get(), std::memory_order_release);
+  if (c.pools.empty()) {
+    c.pools.push_back(std::make_unique<ThreadPool>(default_threads() - 1));
+    c.fast.store(c.pools.back().get(), std::memory_order_release);
   }
-  return *c.pool;
+  return *c.pools.back();
 }
 
 }  // namespace
@@ -156,10 +176,12 @@ void set_threads(int count) {
         count);
   Current& c = current();
   std::lock_guard lock(c.mutex);
-  if (c.pool && c.pool->size() == count) return;
-  c.fast.store(nullptr);
-  c.pool = std::make_unique<ThreadPool>(count - 1);
-  c.fast.store(c.pool.get(), std::memory_order_release);
+  if (!c.pools.empty() && c.pools.back()->size() == count) return;
+  check(!inside_tile, "threads", "the number of threads cannot change from within a kernel");
+  auto pool = std::make_unique<ThreadPool>(count - 1);
+  if (!c.pools.empty()) c.pools.back()->retire();
+  c.pools.push_back(std::move(pool));
+  c.fast.store(c.pools.back().get(), std::memory_order_release);
 }
 
 void run_tiles(int64_t count, void (*tile)(void*, int64_t), void* context) {

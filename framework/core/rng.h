@@ -1,8 +1,8 @@
 // Counter-based random numbers: Philox4x32-10.       Salmon et al. 2011, "Parallel random numbers:
 // as easy as 1, 2, 3", doi:10.1145/2063384.2063405
 //
-// A number is a function of what it is for (seed, path, step, call, element), never of who asked
-// first. So replay, threads and devices agree to the bit.
+// A number is a function of what it is for: seed, path, step, the how-manieth draw of the micro-batch,
+// element. So replay, threads and devices agree to the bit.
 #pragma once
 
 #include <cstdint>

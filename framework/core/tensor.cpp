@@ -21,8 +21,8 @@ Storage::~Storage() {
 
 Tensor::Tensor(std::shared_ptr<Storage> storage, size_t offset, Shape shape, DType dtype)
     : shape_(shape), dtype_(dtype), offset_(offset), storage_(std::move(storage)) {
-  const size_t last = checked_bytes(shape, size_of(dtype)) + offset * size_of(dtype);
-  check(last <= storage_->bytes, "tensor", "{} does not fit into {} bytes", *this, storage_->bytes);
+  const size_t bytes = checked_bytes(shape, size_of(dtype));
+  check(bytes <= storage_->bytes && offset <= (storage_->bytes - bytes) / size_of(dtype), "tensor", "{} does not fit into {} bytes", *this, storage_->bytes);
 }
 
 const void* Tensor::data() const {
@@ -95,7 +95,10 @@ Tensor Tensor::copy() const {
   return t;
 }
 
-Tensor Tensor::to(DType dtype) const { return tensor(shape_, values(), dtype); }
+Tensor Tensor::to(DType dtype) const {
+  const std::vector<double> converted = values();
+  return tensor(shape_, converted, dtype, device());
+}
 
 bool Tensor::sole_owner() const {
   return storage_.use_count() == 1 && !storage_->owner && offset_ == 0 &&
@@ -140,7 +143,7 @@ template Tensor from(const Shape&, std::span<const float>, Device);
 template Tensor from(const Shape&, std::span<const double>, Device);
 template Tensor from(const Shape&, std::span<const int32_t>, Device);
 
-Tensor tensor(const Shape& shape, const std::vector<double>& values, DType dtype) {
+Tensor tensor(const Shape& shape, const std::vector<double>& values, DType dtype, Device device) {
   const auto convert = [&]<class T>(T) {
     std::vector<T> typed(values.size());
     for (size_t i = 0; i < values.size(); ++i) {
@@ -150,7 +153,7 @@ Tensor tensor(const Shape& shape, const std::vector<double>& values, DType dtype
               "tensor", "{} is not an i32 number", values[i]);
       typed[i] = static_cast<T>(values[i]);
     }
-    return from<T>(shape, typed);
+    return from<T>(shape, typed, device);
   };
   if (dtype == DType::f32) return convert(float{});
   if (dtype == DType::f64) return convert(double{});

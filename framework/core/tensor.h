@@ -96,7 +96,7 @@ Tensor empty_like(const Tensor& x);
 template <class T>
 Tensor from(const Shape& shape, std::span<const T> values, Device device = {});
 // Values written out in a test or a read-me, converted to the dtype.
-Tensor tensor(const Shape& shape, const std::vector<double>& values, DType dtype = DType::f32);
+Tensor tensor(const Shape& shape, const std::vector<double>& values, DType dtype = DType::f32, Device device = {});
 
 View view(const Tensor& x);   // an undefined tensor gives a view of null
 MutView mut(Tensor& x);       // counts as a write

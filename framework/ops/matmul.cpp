@@ -1,4 +1,7 @@
 // Matrix products: matmul with broadcast batch axes, and the linear layer's x W^T + b.
+#include <algorithm>
+#include <limits>
+
 #include "framework/autograd/record.h"
 #include "framework/ops/broadcast.h"
 #include "framework/ops/ops.h"
@@ -54,6 +57,8 @@ void product(Tensor& c, const Tensor& a, bool a_transposed, const Tensor& b, boo
   g.bias = view(bias).data;
   g.add = add;
   merge_batch(g);
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // what BLAS can count
+  check(std::max({g.m, g.n, g.k, g.a.ld, g.b.ld, g.ldc}) <= kMost, "matmul", "{} and {} are too large: BLAS counts to {}", a, b, kMost);
   kernels(c).gemm(g);
 }
 

@@ -12,11 +12,14 @@ void check_row_parameter(const char* op, const Tensor& x, const Tensor& paramete
         "{} does not fit the last axis of {}", parameter, x);
 }
 
+void check_eps(const char* op, double eps) { check(eps >= 0, op, "eps is {}; it must be at least 0", eps); }
+
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   check_row_parameter("layer_norm", x, weight);
   if (bias) check_row_parameter("layer_norm", x, bias);
+  check_eps("layer_norm", eps);
   Tensor y = empty_like(x);
   Tensor stats = empty({x.shape().rows(), 2}, x.dtype(), x.device());
   kernels(x).layer_norm(view(x), view(weight), view(bias), eps, mut(y), mut(stats));
@@ -32,6 +35,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   check_row_parameter("rms_norm", x, weight);
+  check_eps("rms_norm", eps);
   Tensor y = empty_like(x);
   Tensor stats = empty({x.shape().rows()}, x.dtype(), x.device());
   kernels(x).rms_norm(view(x), view(weight), eps, mut(y), mut(stats));

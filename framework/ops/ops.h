@@ -1,4 +1,4 @@
-// Every operation that layers may call. Each returns a new tensor and, while a tape is open, records
+// Every operation that layers may call. Each returns a tensor and, while a tape is open, records
 // how its gradient is computed. B T C H D V: batch, time, channels, heads, head size, vocabulary.
 //
 // Errors: shapes or dtypes that do not fit throw Error, naming the op, both shapes and, where one is
@@ -43,7 +43,8 @@ Tensor mean(const Tensor& x);  // of nothing: an error
 Tensor mean(const Tensor& x, int axis, bool keep = false);
 Tensor max(const Tensor& x, int axis, bool keep = false);  // ties share the gradient equally; of nothing: an error
 
-// ---- Shapes. reshape and a slice of the leading axis alias x's elements; the others copy.
+// ---- Shapes. reshape, and a slice of an axis with nothing but 1 before it, alias x's elements; the
+// others copy.
 Tensor reshape(const Tensor& x, const Shape& shape);
 Tensor permute(const Tensor& x, const std::vector<int>& axes);  // axis i of the result is axis axes[i] of x
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);  // [begin, end), 0 <= begin <= end <= size

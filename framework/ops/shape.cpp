@@ -23,9 +23,10 @@ const void* offset(const void* data, int64_t elements, DType dtype) {
   return static_cast<const char*>(data) + elements * static_cast<int64_t>(size_of(dtype));
 }
 
-// part <- window of whole
+// part <- window of whole; moving i32 is moving any four bytes
 void read_window(const Tensor& whole, const Window& w, Tensor& part) {
-  kernels(whole).copy_blocks({offset(whole.data(), w.begin * w.inner, whole.dtype()), part.mutable_data(), w.outer,
+  const DType moved = whole.dtype() == DType::i32 ? DType::f32 : whole.dtype();
+  kernels(whole.device(), moved).copy_blocks({offset(whole.data(), w.begin * w.inner, whole.dtype()), part.mutable_data(), w.outer,
                               w.count * w.inner, w.size * w.inner, w.count * w.inner, false});
 }
 
@@ -85,7 +86,6 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
   if (w.outer == 1) {
     y = x.alias(shape, begin * w.inner);
   } else {
-    check_floating("slice", x);
     y = empty(shape, x.dtype(), x.device());
     read_window(x, w, y);
   }
@@ -154,6 +154,7 @@ std::vector<Tensor> split(const Tensor& x, int axis, const std::vector<int64_t>&
   std::vector<Tensor> parts;
   int64_t at = 0;
   for (int64_t size : sizes) {
+    check(size >= 0 && size <= x.size(a) - at, "split", "axis {} of {} has {} left for a part of {}", a, x, x.size(a) - at, size);
     parts.push_back(slice(x, a, at, at + size));
     at += size;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/backend/cpu/gemm.h"
+#include "framework/core/error.h"
 
 namespace bonsai::cpu {
 namespace {
@@ -27,6 +28,17 @@ void blas_multiply(int64_t m, int64_t n, int64_t k, double alpha, const double* 
               a, leading(lda), b, leading(ldb), beta, c, leading(ldc));
 }
 
+void blas_multiply_vector(bool rows, int64_t n, int64_t k, float alpha, const float* matrix, int64_t ld, const float* x,
+                          int64_t x_step, float beta, float* y) {
+  cblas_sgemv(CblasRowMajor, transposed(!rows), narrow(rows ? n : k), narrow(rows ? k : n), alpha, matrix, leading(ld), x,
+              narrow(x_step), beta, y, 1);
+}
+void blas_multiply_vector(bool rows, int64_t n, int64_t k, double alpha, const double* matrix, int64_t ld, const double* x,
+                          int64_t x_step, double beta, double* y) {
+  cblas_dgemv(CblasRowMajor, transposed(!rows), narrow(rows ? n : k), narrow(rows ? k : n), alpha, matrix, leading(ld), x,
+              narrow(x_step), beta, y, 1);
+}
+
 // Small whole numbers: every order of adding gives the same bits, so equality is exact. The sizes
 // reach the kernels for full tiles and for edges, and C starts as NaN, which beta = 0 must not read.
 template <class T>
@@ -37,7 +49,11 @@ bool agrees(int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
   const int64_t lda = ta ? m : k, ldb = tb ? k : n;
   blas_multiply(m, n, k, T(1), a.data(), lda, ta, b.data(), ldb, tb, T(0), c.data(), n);
   own_multiply<T>(m, n, k, T(1), a.data(), lda, ta, b.data(), ldb, tb, T(0), own.data(), n);
-  return c == own;
+  if (c != own) return false;
+  // The first row again, as a matrix times a vector.
+  std::vector<T> row(n, static_cast<T>(std::strtod("nan", nullptr)));
+  blas_multiply_vector(tb, n, k, T(1), b.data(), ldb, a.data(), ta ? m : 1, T(0), row.data());
+  return std::equal(row.begin(), row.end(), own.begin());
 }
 
 template <class T>
@@ -55,7 +71,9 @@ struct Choice {
     openblas_set_num_threads(1);  // our tiles are the parallelism
     const char* wanted = std::getenv("BONSAI_BLAS");
     const std::string library = std::string(openblas_get_config()) + " " + openblas_get_corename();
-    if (wanted && std::string(wanted) == "own") {
+    check(!wanted || std::string(wanted) == "own", "backend", "BONSAI_BLAS is '{}'; give own, or leave it unset",
+          wanted ? wanted : "");
+    if (wanted) {
       own = true, text = "own loops (BONSAI_BLAS=own)";
     } else {
       own = !blas_is_right<float>() || !blas_is_right<double>();
@@ -115,17 +133,13 @@ void multiply(int64_t m, int64_t n, int64_t k, double alpha, const double* a, in
 
 void multiply_vector(bool rows, int64_t n, int64_t k, float alpha, const float* matrix, int64_t ld,
                      const float* x, int64_t x_step, float beta, float* y) {
-  if (choice().own)
-    return own_multiply(1, n, k, alpha, x, x_step, true, matrix, ld, rows, beta, y, n);
-  cblas_sgemv(CblasRowMajor, transposed(!rows), narrow(rows ? n : k), narrow(rows ? k : n), alpha,
-              matrix, leading(ld), x, narrow(x_step), beta, y, 1);
+  choice().own ? own_multiply(1, n, k, alpha, x, x_step, true, matrix, ld, rows, beta, y, n)
+               : blas_multiply_vector(rows, n, k, alpha, matrix, ld, x, x_step, beta, y);
 }
 void multiply_vector(bool rows, int64_t n, int64_t k, double alpha, const double* matrix, int64_t ld,
                      const double* x, int64_t x_step, double beta, double* y) {
-  if (choice().own)
-    return own_multiply(1, n, k, alpha, x, x_step, true, matrix, ld, rows, beta, y, n);
-  cblas_dgemv(CblasRowMajor, transposed(!rows), narrow(rows ? n : k), narrow(rows ? k : n), alpha,
-              matrix, leading(ld), x, narrow(x_step), beta, y, 1);
+  choice().own ? own_multiply(1, n, k, alpha, x, x_step, true, matrix, ld, rows, beta, y, n)
+               : blas_multiply_vector(rows, n, k, alpha, matrix, ld, x, x_step, beta, y);
 }
 
 }  // namespace bonsai::cpu

@@ -53,6 +53,7 @@ void log_softmax_backward(View y, View dy, MutView dx) {
     int64_t k = 0;
     for (int64_t i = 1; i < n; ++i)
       if (l[i] > l[k]) k = i;
+    if (n && l[k] == -math::infinity<real>) return fill(out, n, 0);  // a constant
     real other_p = 0, other_d = 0;
     for (int64_t i = 0; i < n; ++i) {
       other_p += i == k ? real(0) : math::exp(l[i]);

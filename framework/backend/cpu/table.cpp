@@ -2,6 +2,10 @@
 // that BONSAI_ISA names.
 #include "framework/backend/cpu/table.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -35,12 +39,18 @@ bool runs_here([[maybe_unused]] std::string_view level) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (level == "v4")
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+    return runs_here("v3") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
-  if (level == "v3")
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("bmi2");
+  if (level == "v3") {
+    unsigned a, b, c = 0, d, extended = 0;
+    __get_cpuid(1, &a, &b, &c, &d);
+    __get_cpuid(0x80000001, &a, &b, &extended, &d);
+    const bool rest = (c & bit_MOVBE) && (c & bit_F16C) && (extended & bit_LZCNT);
+    return rest && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+  }
+  if (level == "v2") return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
 #endif
   return true;
 }
@@ -48,7 +58,9 @@ bool runs_here([[maybe_unused]] std::string_view level) {
 const Level& chosen_level() {
   const char* wanted = std::getenv("BONSAI_ISA");
   const Level* best = nullptr;
+  std::string names;
   for (const Level& level : kLevels) {
+    names += std::string(" ") + level.name;
     const bool runs = runs_here(level.name);
     if (wanted && std::string(wanted) == level.name) {
       check(runs, "backend", "BONSAI_ISA={} needs a processor that this one is not", wanted);
@@ -56,7 +68,8 @@ const Level& chosen_level() {
     }
     if (runs) best = &level;
   }
-  check(!wanted, "backend", "BONSAI_ISA={} is not a level of this build", wanted ? wanted : "");
+  check(!wanted, "backend", "BONSAI_ISA={} is not a level of this build, which are{}", wanted ? wanted : "", names);
+  check(best != nullptr, "backend", "this processor is older than x86-64-v2, the lowest level of this build");
   return *best;
 }
 
