@@ -77,7 +77,7 @@ std::string LanguageModel::sample(Decoder& model, uint64_t seed) const {
     start = tokenizer_->encode("\n");
   } catch (const Error&) {
   }
-  const auto ids = generate(model, start, 120, {.temperature = 0.8, .seed = seed});
+  const auto ids = generate(model, start, 120, {.temperature = 0.5, .seed = seed});
   return tokenizer_->decode(std::span(ids).subspan(1));
 }
 
