@@ -158,7 +158,7 @@ TEST(Range, AnIdOutsideTheVocabularyIsNamedWithItsPlace) {  // B30
   for (const auto& r : rows)
     for (const DType dtype : kFloating)
       for (const auto& [at, text] : r.bad) {
-        const std::string error = error_of([&] { r.call(at, dtype); });
+        const std::string error = error_of([&, at = at] { r.call(at, dtype); });
         EXPECT_NE(error.find(std::string("[") + r.op + "] " + text), std::string::npos) << error;
         EXPECT_EQ(error_of([&] { r.call(r.good, dtype); }), "no error");  // the fault is not reported again
       }

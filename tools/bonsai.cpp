@@ -53,6 +53,9 @@ int main(int argc, char** argv) {
   } catch (const std::length_error&) {
     fmt::print(stderr, "a size is larger than memory can be; make the model, the batch or the data smaller\n");
     return 1;
+  } catch (const std::filesystem::filesystem_error& e) {
+    fmt::print(stderr, "{}: {}\n", e.path1().string(), e.code().message());
+    return 1;
   } catch (const std::exception& e) {
     fmt::print(stderr, "{}\n", e.what());
     return 1;

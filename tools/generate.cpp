@@ -20,7 +20,7 @@ void add_generate(CLI::App& program) {
   command->add_option("--max-tokens", a->max_tokens, "tokens to write")->check(CLI::NonNegativeNumber);
   command->add_option("--temperature", a->options.temperature, "0 always takes the most likely token");
   command->add_option("--top-k", a->options.top_k, "only the k most likely tokens; 0 for all");
-  command->add_option("--seed", a->options.seed, "of the choices");
+  command->add_option("--seed", a->options.seed, "of the choices")->check(CLI::NonNegativeNumber);
   command->callback([a] {
     // Options are refused before any work.
     try {
