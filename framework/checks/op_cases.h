@@ -25,7 +25,7 @@ struct Input {
   }
 };
 
-// A case of ../reference: inputs by name and settings as text.
+// A reference case, as in tests/fixtures: inputs by name and settings as text.
 struct ReferenceCase {
   std::map<std::string, Tensor> inputs;
   std::map<std::string, std::string> settings;
