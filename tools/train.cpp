@@ -23,8 +23,7 @@ void add_train(CLI::App& program) {
     RunConfig config = a->load();
     const RunFolder folder{a->out.empty() ? free_run_folder(std::filesystem::path(a->path).stem().string())
                                           : std::filesystem::path(a->out)};
-    if (std::filesystem::exists(folder.path) && !a->resume)
-      throw ConfigError(fmt::format("{} exists; give --resume to go on with it, or another --out", folder.path.string()));
+    check_run_folder(folder, a->resume);  // before the data is read or made
     prepare_data(config);
     const RunSummary summary = run_training(config, folder, a->resume, a->quiet);
     fmt::print("{}\n", folder.path.string());

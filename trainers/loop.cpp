@@ -196,12 +196,16 @@ std::filesystem::path free_run_folder(const std::string& name) {
     if (const std::filesystem::path path = "runs/" + name + "-" + std::to_string(n); !std::filesystem::exists(path)) return path;
 }
 
-RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet) {
+void check_run_folder(const RunFolder& folder, bool resume) {
   if (std::filesystem::exists(folder.path) && !resume)
     throw ConfigError(fmt::format("{} exists; give --resume to go on with it, or another --out", folder.path.string()));
   if (resume && !std::filesystem::exists(folder.path))
     throw ConfigError(fmt::format("{} does not exist, so there is nothing to resume", folder.path.string()));
   if (resume && !is_run(folder)) throw ConfigError(fmt::format("{} is no run folder", folder.path.string()));
+}
+
+RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet) {
+  check_run_folder(folder, resume);
   return Run(config, folder, resume, quiet).run();
 }
 

@@ -28,7 +28,10 @@ void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer = {});
 // runs/NAME-N with the smallest N that is free.
 std::filesystem::path free_run_folder(const std::string& name);
 
-// Trains until max_steps, early stop or SIGINT. A folder that exists is refused, unless to resume: then the
+// A folder that exists is refused, unless to resume: then one that is no run is.
+void check_run_folder(const RunFolder& folder, bool resume);
+
+// Trains until max_steps, early stop or SIGINT, in a folder that passes check_run_folder. To resume, the
 // run goes on from its last checkpoint, to the same bytes as one that never stopped. The data is prepared.
 RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet);
 
