@@ -86,7 +86,37 @@ TEST(Program, WrongUsageIsTwoAndSaysWhere) {
   expect_failure(p.run({"train", "tiny.yaml", "--set", "model.d_model=10", "--set", "model.n_heads=3"}), 2,
                  {"10", "3"});
   expect_failure(p.run({"train", "tiny.yaml", "--device", "tpu"}), 2, {"tpu"});
+  expect_failure(p.run({"train", "tiny.yaml", "--device", ""}), 2, {"--device", "is empty"});
+  expect_failure(p.run({"train", ""}), 2, {"config", "is empty"});
+  expect_failure(p.run({"evaluate", "run", "--data", ""}), 2, {"--data", "is empty"});
+  expect_failure(p.run({"generate", "run", "--max-tokens", "-1"}), 2, {"whole number, 0 or more, got '-1'"});
+  expect_failure(p.run({"generate", "run", "--seed", "1.5"}), 2, {"--seed", "'1.5'"});
   EXPECT_FALSE(std::filesystem::exists(p.folder / "runs"));
+}
+
+TEST(Program, AModelThatNoMachineHoldsIsRefusedWithItsBytes) {  // B23
+  const Program p;
+  expect_failure(p.run({"train", "tiny.yaml", "--set", "model.d_model=200000", "--set", "model.block_size=200000"}), 2,
+                 {"need about", "bytes, but this machine has"});
+}
+
+// B29: 55 characters, block 8: 6 windows are, by batches of 4, one of 4 and one of 2.
+TEST(Program, AShortLastBatchIsEvaluatedToo) {
+  const Program p;
+  write(p.folder / "text.yaml",
+        "model: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 8}\n"
+        "data: {source: file, path: text.txt, validation_fraction: 0.5}\ntrainer: {max_steps: 0}\n");
+  std::string text;
+  for (int i = 0; i < 110; ++i) text += static_cast<char>('a' + i * i % 7);
+  write(p.folder / "text.txt", text);
+  std::vector<double> losses;
+  for (const std::string size : {"1", "4", "16"}) {
+    const Outcome train = p.run({"train", "text.yaml", "--out", size, "--set", "trainer.batch_size=" + size});
+    EXPECT_EQ(train.status, 0) << train.err;
+    losses.push_back(std::stod(p.run({"evaluate", size}).out.substr(9)));
+  }
+  EXPECT_NEAR(losses[1], losses[0], 2e-6);
+  EXPECT_NEAR(losses[2], losses[0], 2e-6);
 }
 
 TEST(Program, BadDataIsOneSentenceAndLeavesNoRun) {
@@ -95,20 +125,20 @@ TEST(Program, BadDataIsOneSentenceAndLeavesNoRun) {
         "model: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 32}\n"
         "data: {source: file, path: text.txt}\ntrainer: {max_steps: 2, batch_size: 2}\n");
   const auto train = [&] { return p.run({"train", "text.yaml", "--out", "run"}); };
-  expect_failure(train(), 1, {"text.txt"});
+  expect_failure(train(), 2, {"text.txt"});
   write(p.folder / "text.txt", "");
-  expect_failure(train(), 1, {"text.txt", "empty"});
+  expect_failure(train(), 2, {"text.txt", "empty"});
   write(p.folder / "text.txt", std::string("ab\0cd", 5) + std::string(1000, 'x'));
-  expect_failure(train(), 1, {"text.txt"});
+  expect_failure(train(), 2, {"text.txt"});
   write(p.folder / "text.txt", "a");
-  expect_failure(train(), 1, {"train split has", "33"});
+  expect_failure(train(), 2, {"train split has", "33"});
   write(p.folder / "text.txt", "hello world");
-  expect_failure(train(), 1, {"train split has 10 tokens", "33"});
+  expect_failure(train(), 2, {"train split has 10 tokens", "33"});
   write(p.folder / "text.txt", std::string(50, 'a') + std::string(50, 'b'));
-  expect_failure(train(), 1, {"validation split has 10 tokens", "33"});
+  expect_failure(train(), 2, {"validation split has 10 tokens", "33"});
   std::filesystem::remove(p.folder / "text.txt");
   std::filesystem::create_directory(p.folder / "text.txt");
-  expect_failure(train(), 1, {"text.txt"});
+  expect_failure(train(), 2, {"text.txt"});
   EXPECT_FALSE(std::filesystem::exists(p.folder / "run"));
   // A vocabulary that is too small for the data, and a path beside the config file.
   expect_failure(p.run({"train", "tiny.yaml", "--set", "model.vocab_size=3"}), 2, {"vocab_size is 3"});
@@ -116,10 +146,10 @@ TEST(Program, BadDataIsOneSentenceAndLeavesNoRun) {
   std::filesystem::rename(p.folder / "text.yaml", p.folder / "sub/text.yaml");
   write(p.folder / "sub/text.txt", std::string(400, 'a') + std::string(200, 'b'));
   EXPECT_EQ(p.run({"train", "sub/text.yaml", "--out", "run", "--quiet"}).status, 0);
-  // Another text with characters that the model has not seen.
+  // Another text with characters that the model has not seen (B30).
   write(p.folder / "other.txt", std::string(900, 'z'));
-  expect_failure(p.run({"evaluate", "run", "--data", "other.txt"}), 1, {"z"});
-  expect_failure(p.run({"evaluate", "run", "--data", "none.txt"}), 1, {"none.txt"});
+  expect_failure(p.run({"evaluate", "run", "--data", "other.txt"}), 2, {"z"});
+  expect_failure(p.run({"evaluate", "run", "--data", "none.txt"}), 2, {"none.txt"});
   expect_failure(p.run({"generate", "run", "--prompt", "abz"}), 1, {"z"});
 }
 
@@ -194,7 +224,7 @@ TEST(Program, GeneratesWithEveryTemperatureThatMeansSomething) {
   EXPECT_EQ(generate({"--prompt", "a", "--top-k", "100000"}).out, generate({"--prompt", "a"}).out);
   for (const std::string t : {"-1", "nan", "inf"})
     expect_failure(generate({"--temperature", t}), 2, {"temperature"});
-  expect_failure(generate({"--top-k", "-1"}), 2, {"top_k"});
+  expect_failure(generate({"--top-k", "-1"}), 2, {"--top-k", "0 or more"});
   const Outcome unprompted = generate({}), empty = generate({"--prompt", ""});
   EXPECT_EQ(unprompted.out, empty.out);
   EXPECT_TRUE(empty.status == 0 || empty.status == 2) << empty.err;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/core/parallel.h"
+#include "framework/io/file.h"
 #include "tests/training.h"
 #include "trainers/schedule.h"
 
@@ -203,6 +204,28 @@ TEST(Run, ResumingWithOtherDataOrAnotherModelIsRefused) {
   EXPECT_NE(train({"model.tie_embeddings=false"}, true), "no error");
   EXPECT_NE(train({"trainer.dtype=f64"}, true), "no error");
   EXPECT_EQ(last_of(folder / "run"), before);
+}
+
+TEST(Run, TwoRunsDoNotWriteToOneFolder) {
+  const Folder folder;
+  TinyRun().train(folder / "run");
+  const std::string before = last_of(folder / "run");
+  const FolderLock other(folder / "run");
+  EXPECT_NE(error_of([&] { TinyRun({"trainer.max_steps=25"}).train(folder / "run", true); }).find("another process is writing"),
+            std::string::npos);
+  EXPECT_EQ(last_of(folder / "run"), before);
+}
+
+TEST(Run, WhatAKilledRunLeftUnfinishedIsRemoved) {
+  const Folder folder;
+  train_and_interrupt(TinyRun(), folder / "run", 9);
+  const RunFolder run{folder / "run"};
+  const std::vector<std::filesystem::path> files = {run.config(), run.metrics(), run.last(), run.best()};
+  for (const auto& file : files) write(file.string() + ".tmp-12345", "half");
+  write(run.path / "mine.tmp-12345", "not the run's");
+  TinyRun().train(folder / "run", true);
+  for (const auto& file : files) EXPECT_FALSE(std::filesystem::exists(file.string() + ".tmp-12345")) << file;
+  EXPECT_TRUE(std::filesystem::exists(run.path / "mine.tmp-12345"));
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   CLI::App program{"Bonsai grows miniature transformers: trains them from YAML files and proves every gradient."};
   program.set_version_flag("--version", "bonsai " BONSAI_VERSION);
   program.require_subcommand(1);
+  program.failure_message([](const CLI::App*, const CLI::Error& e) { return fmt::format("{}; see --help\n", e.what()); });
   bonsai::add_train(program);
   bonsai::add_generate(program);
   bonsai::add_evaluate(program);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <charconv>
+
 #include "framework/config/yaml.h"
 #include "framework/core/parallel.h"
 #include "trainers/loop.h"
@@ -25,12 +27,26 @@ void check_memory(const std::string& path, const RunConfig& config) {
 
 }  // namespace
 
+CLI::Validator whole_number(int64_t least) {
+  return CLI::Validator(
+      [least](const std::string& text) {
+        int64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool whole = error == std::errc() && end == text.data() + text.size();
+        return whole && value >= least ? "" : fmt::format("must be a whole number, {} or more, got '{}'", least, text);
+      },
+      "");
+}
+
+CLI::Validator not_empty() {
+  return CLI::Validator([](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
+}
+
 void ConfigArguments::add_to(CLI::App& command) {
-  command.add_option("config", path, "YAML file")->required();
+  command.add_option("config", path, "YAML file")->required()->check(not_empty());
   command.add_option("--set", settings, "change a key: model.n_layers=2")->type_name("KEY=VALUE")->allow_extra_args(false);
-  command.add_option("--device", device, "device.type: cpu");
-  command.add_option("--threads", threads, "device.threads; 0 takes one a processor")
-      ->check(CLI::NonNegativeNumber);
+  command.add_option("--device", device, "device.type: cpu")->check(not_empty());
+  command.add_option("--threads", threads, "device.threads; 0 takes one a processor")->check(whole_number(0));
 }
 
 RunConfig ConfigArguments::load() const {
@@ -55,14 +71,10 @@ RunConfig ConfigArguments::load() const {
 }
 
 void prepare_data_or_vocabulary(RunConfig& config) {
-  try {
-    prepare_data(config);
-  } catch (const ConfigError&) {
-    throw;
-  } catch (const Error& e) {
-    fmt::print(stderr, "{}\nno data: going on with a vocabulary of 65\n", e.what());
-    if (config.model.vocab_size == 0) config.model.vocab_size = 65;
-  }
+  const std::filesystem::path missing = config.data->missing_file();
+  if (missing.empty()) return prepare_data(config);
+  if (config.model.vocab_size == 0) config.model.vocab_size = 65;
+  fmt::print(stderr, "{} is not there: going on with a vocabulary of {}\n", missing.string(), config.model.vocab_size);
 }
 
 LoadedModel::LoadedModel(const std::string& path)

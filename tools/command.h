@@ -19,6 +19,10 @@ void add_bench(CLI::App& program);
 void add_config(CLI::App& program);
 void add_doctor(CLI::App& program);
 
+// What an option takes: anything else is one sentence and exit status 2.
+CLI::Validator whole_number(int64_t least);
+CLI::Validator not_empty();
+
 // A config file and what changes it: CONFIG [--set key=value]... [--device D] [--threads N]
 struct ConfigArguments {
   std::string path, device;
@@ -31,7 +35,7 @@ struct ConfigArguments {
   RunConfig load() const;
 };
 
-// The data, or, where its file is missing, a vocabulary of 65: for commands that need no data.
+// The data, or, where its file is missing, the config's vocabulary or one of 65: for commands that need no data.
 void prepare_data_or_vocabulary(RunConfig& config);
 
 // A model from a checkpoint, in the checkpoint's own dtype.

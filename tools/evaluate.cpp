@@ -3,6 +3,7 @@
 
 #include "framework/config/yaml.h"
 #include "tools/command.h"
+#include "trainers/loop.h"
 
 namespace bonsai {
 
@@ -12,8 +13,8 @@ void add_evaluate(CLI::App& program) {
   };
   auto a = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("evaluate", "validation loss of a trained model");
-  command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")->required();
-  command->add_option("--data", a->data, "another text file; the end of it, as in training, is evaluated");
+  command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")->required()->check(not_empty());
+  command->add_option("--data", a->data, "another text file; the end of it, as in training, is evaluated")->check(not_empty());
   command->callback([a] {
     LoadedModel model(a->checkpoint);
     RunConfig config = model.checkpoint.config();
@@ -23,7 +24,7 @@ void add_evaluate(CLI::App& program) {
       file.set("data.path=" + std::filesystem::absolute(a->data).string());
       config.data = file.load<RunConfig>().data;
     }
-    config.data->prepare(config.model.block_size, static_cast<uint64_t>(config.trainer.seed), model.checkpoint.tokenizer());
+    prepare_data(config, model.checkpoint.tokenizer());
     const Evaluation e = config.data->evaluate(model.decoder, config.trainer.batch_size, 0);
     fmt::print("val_loss {:.6f}\n", e.loss);
     if (!std::isnan(e.exact_match)) fmt::print("exact_match {:.6f}\n", e.exact_match);

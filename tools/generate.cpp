@@ -15,12 +15,12 @@ void add_generate(CLI::App& program) {
   };
   auto a = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("generate", "write text with a trained model");
-  command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")->required();
+  command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")->required()->check(not_empty());
   command->add_option("--prompt", a->prompt, "text to go on from; a line break where it is not given");
-  command->add_option("--max-tokens", a->max_tokens, "tokens to write")->check(CLI::NonNegativeNumber);
+  command->add_option("--max-tokens", a->max_tokens, "tokens to write")->check(whole_number(0));
   command->add_option("--temperature", a->options.temperature, "0 always takes the most likely token");
-  command->add_option("--top-k", a->options.top_k, "only the k most likely tokens; 0 for all");
-  command->add_option("--seed", a->options.seed, "of the choices")->check(CLI::NonNegativeNumber);
+  command->add_option("--top-k", a->options.top_k, "only the k most likely tokens; 0 for all")->check(whole_number(0));
+  command->add_option("--seed", a->options.seed, "of the choices")->check(whole_number(0));
   command->callback([a] {
     // Options are refused before any work.
     try {

@@ -1,6 +1,7 @@
 // bonsai inspect CONFIG|CHECKPOINT: parameters, shapes, floating-point operations, memory.
 #include <fmt/format.h>
 
+#include "framework/config/yaml.h"
 #include "tools/command.h"
 #include "trainers/loop.h"
 
@@ -41,6 +42,7 @@ void add_inspect(CLI::App& program) {
       Decoder decoder{&root, "", config.model};
       print_model(decoder, config);
     } else {
+      if (!a->settings.empty()) throw ConfigError("--set changes a config, and " + a->path + " is a checkpoint");
       LoadedModel model(a->path);
       fmt::print("{}: step {}, best validation loss {:.4f}\n\n", model.checkpoint.file().string(),
                  model.checkpoint.progress().step, model.checkpoint.progress().best_loss);

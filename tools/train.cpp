@@ -15,7 +15,7 @@ void add_train(CLI::App& program) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("train", "train a model from a YAML file");
   a->add_to(*command);
-  command->add_option("--out", a->out, "run folder; runs/NAME-N where it is not given");
+  command->add_option("--out", a->out, "run folder; runs/NAME-N where it is not given")->check(not_empty());
   command->add_flag("--resume", a->resume, "go on from the last checkpoint of --out");
   command->add_flag("--quiet", a->quiet, "no progress on standard error");
   command->callback([a] {

@@ -23,6 +23,10 @@ void LanguageModel::resolve(const std::filesystem::path& folder) {
   if (source_ == "file" && !path_.empty()) path_ = std::filesystem::absolute(folder / path_).lexically_normal().string();
 }
 
+std::filesystem::path LanguageModel::missing_file() const {
+  return source_ == "file" && !std::filesystem::exists(path_) ? path_ : "";
+}
+
 void LanguageModel::prepare(int64_t block_size, uint64_t, std::shared_ptr<Tokenizer> tokenizer) {
   check(source_ != "file" || !path_.empty(), "data", "data.path is empty; name the text file");
   const auto seed = static_cast<uint64_t>(seed_);

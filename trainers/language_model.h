@@ -12,6 +12,7 @@ class LanguageModel final : public Task {
   std::string name() const override { return "language_model"; }
   void visit(Visitor& v) override;
   void resolve(const std::filesystem::path& folder) override;
+  std::filesystem::path missing_file() const override;
   void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) override;
   int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
   std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }

@@ -71,7 +71,8 @@ class Metrics {
 class Run {
  public:
   Run(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet)
-      : config_(config), folder_(folder), trainer_(config) {
+      : config_(config), folder_(folder), lock_(locked(folder, resume)), trainer_(config) {
+    for (const auto& file : {folder.config(), folder.metrics(), folder.last(), folder.best()}) remove_unfinished(file);
     if (resume && std::filesystem::exists(folder.last())) {
       const Checkpoint checkpoint(folder.last());
       check(checkpoint.tokenizer()->serialise() == config.data->tokenizer()->serialise(), "train",
@@ -80,7 +81,6 @@ class Run {
       summary_.progress = checkpoint.progress();
       saved_step_ = progress().step;
     }
-    std::filesystem::create_directories(folder.path);
     replace_text(folder.config(), dump_config(config_keys(config)));
     metrics_.emplace(folder.metrics(), progress().step);
     line_.emplace(config.trainer.max_steps, progress().step, config.data->floor(), quiet);
@@ -115,6 +115,12 @@ class Run {
   }
 
  private:
+  // Of two runs that begin at once in the same folder, one makes it and the other is refused.
+  static FolderLock locked(const RunFolder& folder, bool resume) {
+    if (!std::filesystem::create_directories(folder.path)) check_run_folder(folder, resume);
+    return FolderLock(folder.path);
+  }
+
   Progress& progress() { return summary_.progress; }
 
   void log(const StepResult& r) {
@@ -163,6 +169,7 @@ class Run {
 
   RunConfig config_;
   RunFolder folder_;
+  FolderLock lock_;
   Trainer trainer_;
   RunSummary summary_;
   int64_t saved_step_ = -1;
@@ -183,7 +190,11 @@ bool is_run(const RunFolder& folder) {
 }  // namespace
 
 void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer) {
-  config.data->prepare(config.model.block_size, static_cast<uint64_t>(config.trainer.seed), std::move(tokenizer));
+  try {
+    config.data->prepare(config.model.block_size, static_cast<uint64_t>(config.trainer.seed), std::move(tokenizer));
+  } catch (const Error& e) {
+    throw ConfigError(e.what());
+  }
   const int64_t needed = config.data->vocab_size();
   if (config.model.vocab_size == 0) config.model.vocab_size = needed;
   if (config.model.vocab_size != needed)

@@ -22,7 +22,7 @@ struct RunSummary {
   bool interrupted = false;
 };
 
-// Reads the data and gives the model its vocabulary where the file names none (0).
+// Reads the data, a ConfigError where there is none that will do, and gives the model its vocabulary where the file names none (0).
 void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer = {});
 
 // runs/NAME-N with the smallest N that is free.

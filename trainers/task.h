@@ -33,6 +33,8 @@ class Task {
 
   // Relative paths from now on stand below this folder.
   virtual void resolve(const std::filesystem::path&) {}
+  // The file that prepare() would look for in vain; empty where nothing is missing.
+  virtual std::filesystem::path missing_file() const { return {}; }
   // Reads or makes the data. A tokenizer is given where a checkpoint has one.
   virtual void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) = 0;
   virtual int64_t vocab_size() const = 0;

@@ -1,12 +1,14 @@
 #include "framework/io/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "framework/core/error.h"
 
@@ -16,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWhere = "file";
+constexpr const char* kUnfinished = ".tmp-";  // and a process id, after the name of the file that is written
 
 void require_call(bool ok, const std::string& path, const char* otherwise) {
   if (!ok) fail(kWhere, "{}: {}: {}", path, otherwise, std::generic_category().message(errno));
@@ -66,7 +69,7 @@ ReplacementFile::ReplacementFile(const fs::path& path) : path_(replaceable(path)
   const fs::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
   folder_.number = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   require(folder_.number >= 0, "its folder cannot be opened");
-  const std::string part = fmt::format("{}.tmp-{}", path_.string(), ::getpid());
+  const std::string part = fmt::format("{}{}{}", path_.string(), kUnfinished, ::getpid());
   file_.number = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
   require(file_.number >= 0, "cannot be written");
   part_ = part;
@@ -97,6 +100,22 @@ void ReplacementFile::commit() {
 
 void ReplacementFile::require(bool ok, const char* otherwise) const {
   require_call(ok, path_.string(), otherwise);
+}
+
+void remove_unfinished(const fs::path& path) {
+  std::error_code ignored;  // what cannot be seen or removed stays
+  const std::string start = path.filename().string() + kUnfinished;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(path.parent_path(), ignored))
+    if (entry.path().filename().string().starts_with(start)) found.push_back(entry.path());
+  for (const fs::path& file : found) fs::remove(file, ignored);
+}
+
+// Some file systems have no such locks: there the folder is not guarded.
+FolderLock::FolderLock(const fs::path& folder) : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  require_call(folder_.number >= 0, folder.string(), "cannot be opened");
+  check(::flock(folder_.number, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, kWhere,
+        "{}: another process is writing to it", folder.string());
 }
 
 }  // namespace bonsai

@@ -54,4 +54,16 @@ class ReplacementFile {
   Descriptor folder_, file_;
 };
 
+// Removes what writers of this path that were killed have left beside it.
+void remove_unfinished(const std::filesystem::path& path);
+
+// While it lives, another process (or another lock) that asks for the same folder gets an Error.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder);
+
+ private:
+  Descriptor folder_;
+};
+
 }  // namespace bonsai
