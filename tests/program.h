@@ -22,20 +22,20 @@ class Program {
   Program() { write(folder / "tiny.yaml", kTinyRun); }
 
   Folder folder;  // the current folder of what runs
-  std::string out_file = "stdout.txt";
+  std::string out_file = "stdout.txt", err_file = "stderr.txt";  // an empty name: closed
 
   pid_t start(const std::vector<std::string>& arguments) const {
     std::vector<std::string> words = {BONSAI_PROGRAM};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    const std::string out = (folder.path() / out_file).string(), err = folder / "stderr.txt";
+    const std::string out = (folder.path() / out_file).string(), err = (folder.path() / err_file).string();
     const pid_t child = ::fork();
     if (child != 0) return child;
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     const int to = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    const int errors = ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (::chdir(folder.path().c_str()) == 0 && ::dup2(to, 1) >= 0 && ::dup2(errors, 2) >= 0)
+    const int errors = err_file.empty() ? -1 : ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (::chdir(folder.path().c_str()) == 0 && ::dup2(to, 1) >= 0 && (err_file.empty() ? ::close(2) == 0 : ::dup2(errors, 2) >= 0))
       ::execv(argv[0], argv.data());
     ::_exit(126);
   }
@@ -45,9 +45,9 @@ class Program {
     ::waitpid(child, &status, 0);
     Outcome result{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
                    {},
-                   contents(folder / "stderr.txt")};
-    if (std::filesystem::is_regular_file(folder.path() / out_file))
-      result.out = contents(folder.path() / out_file);
+                   {}};
+    for (const auto& [file, text] : {std::pair{out_file, &result.out}, std::pair{err_file, &result.err}})
+      if (std::filesystem::is_regular_file(folder.path() / file)) *text = contents(folder.path() / file);
     return result;
   }
 

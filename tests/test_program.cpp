@@ -150,7 +150,7 @@ TEST(Program, BadDataIsOneSentenceAndLeavesNoRun) {
   write(p.folder / "other.txt", std::string(900, 'z'));
   expect_failure(p.run({"evaluate", "run", "--data", "other.txt"}), 2, {"z"});
   expect_failure(p.run({"evaluate", "run", "--data", "none.txt"}), 2, {"none.txt"});
-  expect_failure(p.run({"generate", "run", "--prompt", "abz"}), 1, {"z"});
+  expect_failure(p.run({"generate", "run", "--prompt", "abz"}), 2, {"--prompt", "z"});
 }
 
 TEST(Program, OutputThatCannotBeWrittenIsNotSuccess) {
@@ -159,6 +159,20 @@ TEST(Program, OutputThatCannotBeWrittenIsNotSuccess) {
   p.out_file = "/dev/full";
   for (const auto& arguments : std::vector<std::vector<std::string>>{{"generate", "run"}, {"doctor"}})
     expect_failure(p.run(arguments), 1, {"standard output could not be written"});
+}
+
+// Nobody need be there to read the progress.
+TEST(Program, ProgressThatCannotBeWrittenStopsNoRun) {
+  Program p;
+  for (const std::string err : {"/dev/full", ""}) {
+    p.err_file = err;
+    const std::string name = err.empty() ? "closed" : "full";
+    EXPECT_EQ(p.run({"train", "tiny.yaml", "--out", name}).status, 0);
+    const RunFolder run{p.folder / name};
+    EXPECT_EQ(Checkpoint(run.path).progress().step, 20);
+    EXPECT_EQ(contents(run.metrics()).substr(0, 1), "{") << "messages went into a file of the run";
+    EXPECT_EQ(p.run({"train", "none.yaml"}).status, 2);
+  }
 }
 
 TEST(Program, AFolderThatCannotBeWrittenIsOneSentence) {
@@ -222,7 +236,8 @@ TEST(Program, GeneratesWithEveryTemperatureThatMeansSomething) {
   EXPECT_EQ(generate({"--prompt", "a", "--seed", "5"}).out, generate({"--prompt", "a", "--seed", "5"}).out);
   EXPECT_NE(generate({"--prompt", "a", "--seed", "5"}).out, generate({"--prompt", "a", "--seed", "6"}).out);
   EXPECT_EQ(generate({"--prompt", "a", "--top-k", "100000"}).out, generate({"--prompt", "a"}).out);
-  for (const std::string t : {"-1", "nan", "inf"})
+  EXPECT_EQ(p.run({"generate", "run", "--prompt", "a", "--max-tokens", "010"}).out.size(), 12u) << "ten, not eight";
+  for (const std::string t : {"-1", "nan", "inf", "", "warm"})
     expect_failure(generate({"--temperature", t}), 2, {"temperature"});
   expect_failure(generate({"--top-k", "-1"}), 2, {"--top-k", "0 or more"});
   const Outcome unprompted = generate({}), empty = generate({"--prompt", ""});
@@ -251,6 +266,59 @@ TEST(Program, InterruptedItSavesAndGoesOnLater) {
     EXPECT_EQ(resumed.status, 0) << resumed.err;
     EXPECT_EQ(Checkpoint(run.path).progress().step, done + 3);
   }
+}
+
+TEST(Program, TerminatedItSavesToo) {
+  const Program p;
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    const std::string name = "run" + std::to_string(signal);
+    const RunFolder run{p.folder / name};
+    const pid_t child = p.start({"train", "tiny.yaml", "--out", name, "--quiet", "--set", "trainer.max_steps=1000000",
+                                 "--set", "trainer.checkpoint_interval=0"});
+    for (int i = 0; i < 2000 && !std::filesystem::exists(run.best()); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ::kill(child, signal);
+    EXPECT_EQ(p.finish(child).status, 128 + signal);
+    EXPECT_TRUE(std::filesystem::exists(run.last()));
+  }
+}
+
+// Killed before its first regular checkpoint, a run goes on from its best one, and keeps its lines.
+TEST(Program, ARunWithoutALastCheckpointGoesOnFromItsBest) {
+  const Program p;
+  p.trained("whole", 20);
+  const RunFolder run{p.folder / "run"};
+  const pid_t child = p.start({"train", "tiny.yaml", "--out", "run", "--quiet", "--set", "trainer.max_steps=20", "--set",
+                               "trainer.checkpoint_interval=0"});
+  for (int i = 0; i < 2000 && !std::filesystem::exists(run.best()); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ::kill(child, SIGKILL);
+  p.finish(child);
+  std::filesystem::remove(run.last());  // where it was too quick
+  const int64_t step = Checkpoint(run.best()).progress().step;
+  const Outcome o = p.run({"train", "tiny.yaml", "--out", "run", "--resume"});
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_NE(o.err.find(fmt::format("going on after step {}, of the best checkpoint", step)), std::string::npos) << o.err;
+  EXPECT_EQ(contents(run.last()), contents(RunFolder{p.folder / "whole"}.last()));
+}
+
+TEST(Program, AFolderWithAConfigOfTheUsersIsNoRun) {
+  const Program p;
+  std::filesystem::create_directory(p.folder / "mine");
+  write(p.folder / "mine/config.yaml", "# my notes\n" + std::string(kTinyRun));
+  write(p.folder / "mine/metrics.jsonl", "my own");
+  expect_failure(p.run({"train", "mine/config.yaml", "--resume", "--out", "mine"}), 2, {"mine is no run folder"});
+  EXPECT_EQ(contents(p.folder / "mine/metrics.jsonl"), "my own");
+  EXPECT_EQ(contents(p.folder / "mine/config.yaml").substr(0, 10), "# my notes");
+}
+
+TEST(Program, ResumingSaysWhatIsOtherThanBefore) {
+  const Program p;
+  p.trained("run", 20);
+  expect_failure(p.run({"train", "tiny.yaml", "--out", "run", "--resume", "--set", "model.n_heads=4"}), 2,
+                 {"model.n_heads is 4, was 2"});
+  const Outcome o = p.run({"train", "tiny.yaml", "--out", "run", "--resume", "--set", "trainer.max_steps=21"});
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_NE(o.err.find("trainer.max_steps is 21, was 20"), std::string::npos) << o.err;
 }
 
 TEST(Program, ALossThatIsNotFiniteEndsTheRunWithTheStep) {
@@ -288,7 +356,10 @@ TEST(Program, ChecksGradientsAndTimesStepsOfAConfig) {
   const Outcome bench = p.run({"bench", "tiny.yaml", "--steps", "3", "--json"});
   EXPECT_EQ(bench.status, 0) << bench.err;
   EXPECT_EQ(nlohmann::json::parse(bench.out)["steps"], 3) << bench.out;
+  expect_failure(p.run({"bench", "tiny.yaml", "--seconds", "nan"}), 2, {"--seconds"});
   EXPECT_EQ(p.run({"inspect", "tiny.yaml"}).status, 0);
+  p.trained("run");
+  expect_failure(p.run({"inspect", "run", "--set", "model.n_layers=5"}), 2, {"--set", "run is a checkpoint"});
 }
 
 }  // namespace

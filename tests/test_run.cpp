@@ -74,10 +74,10 @@ TEST(Run, AResumedRunEndsInTheBytesOfOneThatNeverStopped) {
   for (const int64_t stop : {0, 2, 4, 9, 11, 18}) {
     const auto path = folder / std::to_string(stop);
     const RunSummary first = train_and_interrupt(TinyRun(settings), path, stop);
-    EXPECT_TRUE(first.interrupted);
+    EXPECT_TRUE(first.interrupted_by);
     EXPECT_EQ(first.progress.step, stop + 1);
     const RunSummary second = TinyRun(settings).train(path, true);
-    EXPECT_FALSE(second.interrupted);
+    EXPECT_FALSE(second.interrupted_by);
     EXPECT_EQ(second.progress.step, 20);
     EXPECT_EQ(last_of(path), last_of(folder / "whole")) << "stopped after " << stop + 1;
     EXPECT_EQ(best_of(path), best_of(folder / "whole")) << "stopped after " << stop + 1;

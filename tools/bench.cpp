@@ -22,8 +22,8 @@ void add_bench(CLI::App& program) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("bench", "time training steps");
   a->add_to(*command);
-  command->add_option("--seconds", a->seconds, "how long to measure")->check(CLI::Range(0.01, 86400.0));
-  command->add_option("--steps", a->steps, "or how many steps")->check(whole_number(0));
+  command->add_option("--seconds", a->seconds, "how long to measure")->check(number(between(0.01, 86400)));
+  command->add_option("--steps", a->steps, "or how many steps")->transform(whole_number(0));
   command->add_flag("--json", a->json, "print one JSON object");
   command->callback([a] {
     using Clock = std::chrono::steady_clock;

@@ -8,6 +8,7 @@
 #include "framework/config/yaml.h"
 #include "framework/core/parallel.h"
 #include "trainers/loop.h"
+#include "trainers/progress.h"
 
 namespace bonsai {
 namespace {
@@ -29,11 +30,24 @@ void check_memory(const std::string& path, const RunConfig& config) {
 
 CLI::Validator whole_number(int64_t least) {
   return CLI::Validator(
-      [least](const std::string& text) {
+      [least](std::string& text) {
         int64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        const bool whole = error == std::errc() && end == text.data() + text.size();
-        return whole && value >= least ? "" : fmt::format("must be a whole number, {} or more, got '{}'", least, text);
+        if (error != std::errc() || end != text.data() + text.size() || value < least)
+          return fmt::format("must be a whole number, {} or more, got '{}'", least, text);
+        text = std::to_string(value);  // 010 is ten
+        return std::string();
+      },
+      "");
+}
+
+CLI::Validator number(const Range& range) {
+  return CLI::Validator(
+      [range](std::string& text) {
+        double value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool good = error == std::errc() && end == text.data() + text.size() && range.holds(value);
+        return good ? std::string() : fmt::format("must be a number {}, got '{}'", range.text(), text);
       },
       "");
 }
@@ -46,7 +60,7 @@ void ConfigArguments::add_to(CLI::App& command) {
   command.add_option("config", path, "YAML file")->required()->check(not_empty());
   command.add_option("--set", settings, "change a key: model.n_layers=2")->type_name("KEY=VALUE")->allow_extra_args(false);
   command.add_option("--device", device, "device.type: cpu")->check(not_empty());
-  command.add_option("--threads", threads, "device.threads; 0 takes one a processor")->check(whole_number(0));
+  command.add_option("--threads", threads, "device.threads; 0 takes one a processor")->transform(whole_number(0));
 }
 
 RunConfig ConfigArguments::load() const {
@@ -74,7 +88,7 @@ void prepare_data_or_vocabulary(RunConfig& config) {
   const std::filesystem::path missing = config.data->missing_file();
   if (missing.empty()) return prepare_data(config);
   if (config.model.vocab_size == 0) config.model.vocab_size = 65;
-  fmt::print(stderr, "{} is not there: going on with a vocabulary of {}\n", missing.string(), config.model.vocab_size);
+  say(fmt::format("{} is not there: going on with a vocabulary of {}\n", missing.string(), config.model.vocab_size));
 }
 
 LoadedModel::LoadedModel(const std::string& path)

@@ -21,6 +21,7 @@ void add_doctor(CLI::App& program);
 
 // What an option takes: anything else is one sentence and exit status 2.
 CLI::Validator whole_number(int64_t least);
+CLI::Validator number(const Range& range);
 CLI::Validator not_empty();
 
 // A config file and what changes it: CONFIG [--set key=value]... [--device D] [--threads N]

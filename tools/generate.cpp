@@ -17,27 +17,20 @@ void add_generate(CLI::App& program) {
   CLI::App* command = program.add_subcommand("generate", "write text with a trained model");
   command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")->required()->check(not_empty());
   command->add_option("--prompt", a->prompt, "text to go on from; a line break where it is not given");
-  command->add_option("--max-tokens", a->max_tokens, "tokens to write")->check(whole_number(0));
-  command->add_option("--temperature", a->options.temperature, "0 always takes the most likely token");
-  command->add_option("--top-k", a->options.top_k, "only the k most likely tokens; 0 for all")->check(whole_number(0));
-  command->add_option("--seed", a->options.seed, "of the choices")->check(whole_number(0));
+  command->add_option("--max-tokens", a->max_tokens, "tokens to write")->transform(whole_number(0));
+  command->add_option("--temperature", a->options.temperature, "0 always takes the most likely token")->check(number(between(0, 1e30)));
+  command->add_option("--top-k", a->options.top_k, "only the k most likely tokens; 0 for all")->transform(whole_number(0));
+  command->add_option("--seed", a->options.seed, "of the choices")->transform(whole_number(0));
   command->callback([a] {
-    // Options are refused before any work.
-    try {
-      choose_token(std::vector<double>{0}, a->options, 0);
-    } catch (const Error& e) {
-      throw ConfigError(e.what());
-    }
     LoadedModel model(a->checkpoint);
     const Tokenizer& tokenizer = *model.checkpoint.tokenizer();
-    std::vector<int32_t> ids = tokenizer.encode(a->prompt);
-    const bool empty = ids.empty();
-    if (empty) {
-      try {
-        ids = tokenizer.encode("\n");
-      } catch (const Error&) {
-        throw ConfigError("--prompt is empty and the vocabulary has no line break to begin with; give a prompt");
-      }
+    const bool empty = a->prompt.empty();
+    std::vector<int32_t> ids;
+    try {
+      ids = tokenizer.encode(empty ? "\n" : a->prompt);
+    } catch (const Error& e) {
+      throw ConfigError(empty ? "--prompt is empty and the vocabulary has no line break to begin with; give a prompt"
+                              : fmt::format("--prompt: {}", e.what()));
     }
     const size_t begin = empty ? ids.size() : 0;
     const auto text = generate(model.decoder, ids, a->max_tokens, a->options);

@@ -15,8 +15,8 @@ void add_gradcheck(CLI::App& program) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("gradcheck", "check every parameter's gradient in float64");
   a->add_to(*command);
-  command->add_option("--samples", a->samples, "elements checked of each parameter; 0 for all")->check(whole_number(0));
-  command->add_option("--tokens", a->tokens, "length of the random sequence")->check(whole_number(1));
+  command->add_option("--samples", a->samples, "elements checked of each parameter; 0 for all")->transform(whole_number(0));
+  command->add_option("--tokens", a->tokens, "length of the random sequence")->transform(whole_number(1));
   command->callback([a] {
     RunConfig config = a->load();
     if (config.model.vocab_size == 0) config.model.vocab_size = 65;

@@ -34,15 +34,16 @@ void add_inspect(CLI::App& program) {
   CLI::App* command = program.add_subcommand("inspect", "parameters, shapes, operations and memory of a config or checkpoint");
   a->add_to(*command);
   command->callback([a] {
-    const std::string extension = std::filesystem::path(a->path).extension().string();
-    if (extension == ".yaml" || extension == ".yml") {
+    const std::filesystem::path path(a->path);
+    if ((path.extension() == ".yaml" || path.extension() == ".yml") && !std::filesystem::is_directory(path)) {
       RunConfig config = a->load();
       prepare_data_or_vocabulary(config);
       Module root;
       Decoder decoder{&root, "", config.model};
       print_model(decoder, config);
     } else {
-      if (!a->settings.empty()) throw ConfigError("--set changes a config, and " + a->path + " is a checkpoint");
+      if (!a->settings.empty() || !a->device.empty() || a->threads >= 0)
+        throw ConfigError("--set, --device and --threads are for a config, and " + a->path + " is a checkpoint");
       LoadedModel model(a->path);
       fmt::print("{}: step {}, best validation loss {:.4f}\n\n", model.checkpoint.file().string(),
                  model.checkpoint.progress().step, model.checkpoint.progress().best_loss);

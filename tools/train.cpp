@@ -27,7 +27,7 @@ void add_train(CLI::App& program) {
     prepare_data(config);
     const RunSummary summary = run_training(config, folder, a->resume, a->quiet);
     fmt::print("{}\n", folder.path.string());
-    if (summary.interrupted) throw CLI::RuntimeError(130);
+    if (summary.interrupted_by) throw CLI::RuntimeError(128 + summary.interrupted_by);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstring>
 #include <set>
 
@@ -56,6 +57,15 @@ const std::string& text(const Metadata& metadata, const std::string& key, const 
   return at->second;
 }
 
+int64_t whole_number(const Metadata& metadata, const std::string& key, const std::string& file) {
+  const std::string& digits = text(metadata, key, file);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  check(error == std::errc() && end == digits.data() + digits.size() && value >= 0, file,
+        "{} is '{}', which is no number of them", key, digits);
+  return value;
+}
+
 double number(const Metadata& metadata, const std::string& key, const std::string& file) {
   const std::string& digits = text(metadata, key, file);
   char* end = nullptr;
@@ -65,10 +75,12 @@ double number(const Metadata& metadata, const std::string& key, const std::strin
 }
 
 std::filesystem::path find_file(const std::filesystem::path& path) {
-  check(path.extension() != ".yaml" && path.extension() != ".yml", path.string(),
+  const bool yaml = path.extension() == ".yaml" || path.extension() == ".yml";
+  check(!yaml || std::filesystem::is_directory(path), path.string(),
         "is a config, not a checkpoint; name a run folder");
   for (const auto& candidate : {path, path / "checkpoint.safetensors", path / "last/checkpoint.safetensors",
-                                path / "checkpoints/last/checkpoint.safetensors"})
+                                path / "checkpoints/last/checkpoint.safetensors",
+                                path / "checkpoints/best/checkpoint.safetensors"})
     if (std::filesystem::is_regular_file(candidate)) return candidate;
   fail(path.string(), "is no checkpoint: neither a file, nor a folder with checkpoint.safetensors, nor a run folder");
 }
@@ -102,9 +114,9 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(find_file(path
   for (const std::string& tensor : file.names()) tensors_[tensor] = file.read(tensor);
   check(text(metadata, "checksum", name) == checksum_of(tensors_, metadata), name,
         "is damaged: its checksum does not match; use another checkpoint");
-  progress_.step = static_cast<int64_t>(number(metadata, "step", name));
+  progress_.step = whole_number(metadata, "step", name);
   progress_.best_loss = number(metadata, "best_loss", name);
-  progress_.evaluations_without_better = static_cast<int64_t>(number(metadata, "evaluations_without_better", name));
+  progress_.evaluations_without_better = whole_number(metadata, "evaluations_without_better", name);
   config_ = ConfigFile::from_text(text(metadata, "config", name), name + " (config)").load<RunConfig>();
   tokenizer_ = Tokenizer::from_serialised(text(metadata, "tokenizer", name));
 }

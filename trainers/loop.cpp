@@ -16,24 +16,31 @@
 namespace bonsai {
 namespace {
 
-volatile std::sig_atomic_t interrupts = 0;
+volatile std::sig_atomic_t interrupted_by = 0;
 
-// The first SIGINT asks the loop to save and stop; the second stops at once.
+// The first SIGINT, SIGTERM or SIGHUP asks the loop to save and stop; the second stops at once. One that is
+// ignored, as nohup does, stays so.
 class InterruptScope {
  public:
   InterruptScope() {
-    interrupts = 0;
-    struct sigaction action {};
-    action.sa_handler = [](int) {
-      if (interrupts) _exit(130);
-      interrupts = 1;
-    };
-    sigaction(SIGINT, &action, &previous_);
+    interrupted_by = 0;
+    for (size_t i = 0; i < std::size(kSignals); ++i) {
+      struct sigaction action {};
+      action.sa_handler = [](int signal) {
+        if (interrupted_by) _exit(128 + signal);
+        interrupted_by = signal;
+      };
+      sigaction(kSignals[i], nullptr, &previous_[i]);
+      if (previous_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+    }
   }
-  ~InterruptScope() { sigaction(SIGINT, &previous_, nullptr); }
+  ~InterruptScope() {
+    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &previous_[i], nullptr);
+  }
 
  private:
-  struct sigaction previous_ {};
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction previous_[std::size(kSignals)] = {};
 };
 
 void replace_text(const std::filesystem::path& path, const std::string& text) {
@@ -42,12 +49,35 @@ void replace_text(const std::filesystem::path& path, const std::string& text) {
   file.commit();
 }
 
+// The first line of a run's config.yaml: what tells it from one that a person wrote.
+const std::string kWrittenByTrain = "# What this run uses, defaults included. Written by bonsai train.\n";
+
+// "trainer.max_steps is 70, was 50" for each key that differs.
+std::vector<std::string> changes(const RunConfig& before, const RunConfig& now) {
+  std::vector<std::string> all;
+  const auto text = [](const ConfigKey& key) { return std::visit([](const auto& v) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) return std::string();
+    else return fmt::format("{}", v); }, key.value); };
+  const std::vector<ConfigKey> old = config_keys(before);
+  for (const ConfigKey& key : config_keys(now))
+    for (const ConfigKey& other : old)
+      if (other.path == key.path && other.value != key.value) all.push_back(fmt::format("{} is {}, was {}", key.path, text(key), text(other)));
+  return all;
+}
+
+void check_same_model(const Checkpoint& checkpoint, const RunConfig& config) {
+  for (const std::string& change : changes(checkpoint.config(), config))
+    if (change.starts_with("model.") && !change.starts_with("model.dropout") && !change.starts_with("model.deviation"))
+      throw ConfigError(fmt::format("{}: {}; a run goes on with its own model", checkpoint.file().string(), change));
+}
+
 // metrics.jsonl, one object a line. A resumed run drops what came after its checkpoint.
 class Metrics {
  public:
   Metrics(const std::filesystem::path& path, int64_t kept_steps) : path_(path) {
     std::string kept;
     std::ifstream old(path);
+    check(old.good() || !std::filesystem::exists(path), path.string(), "cannot be read; a run goes on with its lines");
     for (std::string line; std::getline(old, line);) {
       const auto object = nlohmann::json::parse(line, nullptr, false);
       const bool counts = object.is_object() && object.contains("step") && object["step"].is_number();
@@ -59,6 +89,7 @@ class Metrics {
   }
 
   void write(const nlohmann::ordered_json& object) {
+    if (!std::filesystem::exists(path_)) file_ = std::ofstream(path_, std::ios::app);  // it was moved away
     file_ << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n" << std::flush;
     check(file_.good(), path_.string(), "could not be written; is the disk full?");
   }
@@ -73,19 +104,24 @@ class Run {
   Run(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet)
       : config_(config), folder_(folder), lock_(locked(folder, resume)), trainer_(config) {
     for (const auto& file : {folder.config(), folder.metrics(), folder.last(), folder.best()}) remove_unfinished(file);
-    if (resume && std::filesystem::exists(folder.last())) {
-      const Checkpoint checkpoint(folder.last());
+    std::string from = "there is no checkpoint yet: starting from step 0";
+    // Of a run that was killed before its first regular checkpoint there may be the best.
+    const std::filesystem::path file = std::filesystem::exists(folder.last()) ? folder.last() : folder.best();
+    if (resume && std::filesystem::exists(file)) {
+      const Checkpoint checkpoint(file);
+      check_same_model(checkpoint, config);
       check(checkpoint.tokenizer()->serialise() == config.data->tokenizer()->serialise(), "train",
-            "{} was trained on other tokens than the data has now; the run cannot go on from it", folder.last().string());
+            "{} was trained on other tokens than the data has now; the run cannot go on from it", file.string());
       checkpoint.load(trainer_);
       summary_.progress = checkpoint.progress();
-      saved_step_ = progress().step;
+      if (file == folder.last()) saved_step_ = progress().step;
+      from = fmt::format("going on after step {}{}", progress().step, file == folder.last() ? "" : ", of the best checkpoint");
+      for (const std::string& change : changes(checkpoint.config(), config)) from += "\n  " + change;
     }
-    replace_text(folder.config(), dump_config(config_keys(config)));
+    replace_text(folder.config(), kWrittenByTrain + dump_config(config_keys(config)));
     metrics_.emplace(folder.metrics(), progress().step);
     line_.emplace(config.trainer.max_steps, progress().step, config.data->floor(), quiet);
-    if (resume && progress().step > 0) line_->note(fmt::format("going on after step {}", progress().step));
-    if (resume && progress().step == 0) line_->note("there is no checkpoint yet: starting from step 0");
+    if (resume) line_->note(from);
   }
 
   RunSummary run() {
@@ -97,19 +133,23 @@ class Run {
                             trainer_.parameter_count(), decayed, static_cast<int64_t>(parameters.size()) - decayed,
                             config_.model.vocab_size, folder_.path.string()));
     bool better = c.early_stop == 0 || progress().evaluations_without_better < c.early_stop;
-    while (progress().step < c.max_steps && better && !interrupts) {
+    while (progress().step < c.max_steps && better && !interrupted_by) {
       const StepResult result = trainer_.step(progress().step);
       const int64_t done = ++progress().step;
       line_->step(done, result);
       if (done % c.log_interval == 0 || done == c.max_steps) log(result);
       const bool last = done == c.max_steps;
-      if (last || (c.eval_interval > 0 && done % c.eval_interval == 0)) better = evaluate();
+      bool best = false;
+      if (last || (c.eval_interval > 0 && done % c.eval_interval == 0)) best = evaluate();
+      better = c.early_stop == 0 || progress().evaluations_without_better < c.early_stop;
+      if (c.sample_interval > 0 && (last || done % c.sample_interval == 0)) sample();
+      // Once all lines of this step are written: a run that goes on from here writes none of them again.
+      if (best) save(folder_.best());
       if (last || (c.checkpoint_interval > 0 && done % c.checkpoint_interval == 0)) save_last();
-      if (c.sample_interval > 0 && (last || done % c.sample_interval == 0)) sample();  // after what could be lost
     }
     if (saved_step_ != progress().step) save_last();
-    summary_.interrupted = interrupts;
-    line_->note(fmt::format("{} after {} steps; checkpoint in {}", interrupts ? "interrupted" : "done", progress().step,
+    summary_.interrupted_by = interrupted_by;
+    line_->note(fmt::format("{} after {} steps; checkpoint in {}", interrupted_by ? "interrupted" : "done", progress().step,
                             folder_.last().parent_path().string()));
     return summary_;
   }
@@ -131,7 +171,7 @@ class Run {
                      {"tokens_per_s", std::round(line_->tokens_per_second())}});
   }
 
-  // False where the run should stop early.
+  // Whether the loss is the best so far.
   bool evaluate() {
     const TrainerConfig& c = config_.trainer;
     const bool last = progress().step == c.max_steps;
@@ -148,10 +188,10 @@ class Run {
     if (e.loss < progress().best_loss) {
       progress().best_loss = e.loss;
       progress().evaluations_without_better = 0;
-      save(folder_.best());
       return true;
     }
-    return ++progress().evaluations_without_better < c.early_stop || c.early_stop == 0;
+    ++progress().evaluations_without_better;
+    return false;
   }
 
   void sample() {
@@ -177,14 +217,18 @@ class Run {
   std::optional<ProgressLine> line_;
 };
 
-// Of a run that was killed at its very start there is at most a part of config.yaml.
+// Of a run that was killed at its very start there may be nothing yet, or a part of config.yaml.
 bool is_run(const RunFolder& folder) {
   if (!std::filesystem::is_directory(folder.path)) return false;
-  if (std::filesystem::exists(folder.last())) return true;
-  const std::string config = folder.config().filename().string();
+  if (std::filesystem::exists(folder.last()) || std::filesystem::exists(folder.best())) return true;
+  if (std::filesystem::exists(folder.config())) {
+    std::string first;
+    std::ifstream file(folder.config());
+    std::getline(file, first);
+    return first + "\n" == kWrittenByTrain;
+  }
   const std::filesystem::directory_iterator entries(folder.path), end;
-  const auto is_config = [&](const auto& entry) { return entry.path().filename().string().starts_with(config); };
-  return entries == end || std::any_of(entries, end, is_config);
+  return std::all_of(entries, end, [&](const auto& entry) { return entry.path().filename().string().starts_with("config.yaml.tmp-"); });
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct RunFolder {
 struct RunSummary {
   Progress progress;
   Evaluation evaluation;  // the last
-  bool interrupted = false;
+  int interrupted_by = 0;  // the signal
 };
 
 // Reads the data, a ConfigError where there is none that will do, and gives the model its vocabulary where the file names none (0).
@@ -31,7 +31,7 @@ std::filesystem::path free_run_folder(const std::string& name);
 // A folder that exists is refused, unless to resume: then one that is no run is.
 void check_run_folder(const RunFolder& folder, bool resume);
 
-// Trains until max_steps, early stop or SIGINT, in a folder that passes check_run_folder. To resume, the
+// Trains until max_steps, early stop or a signal, in a folder that passes check_run_folder. To resume, the
 // run goes on from its last checkpoint, to the same bytes as one that never stopped. The data is prepared.
 RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet);
 

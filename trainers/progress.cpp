@@ -15,15 +15,20 @@ std::string clock_text(double seconds) {
 
 }  // namespace
 
+void say(const std::string& text) {
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+}
+
 ProgressLine::ProgressLine(int64_t max_steps, int64_t first_step, double floor, bool quiet)
     : max_steps_(max_steps), first_step_(first_step), floor_(floor), quiet_(quiet), terminal_(isatty(STDERR_FILENO)) {}
 
 ProgressLine::~ProgressLine() {
-  if (drawn_) fmt::print(stderr, "\n");
+  if (drawn_) say("\n");
 }
 
 void ProgressLine::clear() {
-  if (drawn_) fmt::print(stderr, "\r\x1b[K");
+  if (drawn_) say("\r\x1b[K");
   drawn_ = false;
 }
 
@@ -39,15 +44,14 @@ void ProgressLine::step(int64_t done, const StepResult& result) {
   const std::string floor = std::isnan(floor_) ? "" : fmt::format(" (floor {:.3f})", floor_);
   const std::string text = fmt::format("step {}/{}  loss {:.3f}{}  {:.1f}k tokens/s  {} left", done, max_steps_, result.loss,
                                        floor, tokens_per_second() / 1000, clock_text(left));
-  fmt::print(stderr, "{}{}{}", terminal_ ? "\r\x1b[K" : "", text, terminal_ ? "" : "\n");
-  std::fflush(stderr);
+  say((terminal_ ? "\r\x1b[K" : "") + text + (terminal_ ? "" : "\n"));
   drawn_ = terminal_;
 }
 
 void ProgressLine::note(const std::string& text) {
   if (quiet_) return;
   clear();
-  fmt::print(stderr, "{}\n", text);
+  say(text + "\n");
 }
 
 }  // namespace bonsai

@@ -9,6 +9,9 @@
 
 namespace bonsai {
 
+// To standard error, of which nothing depends: what cannot be written there is lost, and the run goes on.
+void say(const std::string& text);
+
 class ProgressLine {
  public:
   ProgressLine(int64_t max_steps, int64_t first_step, double floor, bool quiet);

@@ -24,6 +24,8 @@ Tensor record(const char* op, std::span<const TensorRef> inputs, const Tensor& y
                 "the backward function captures nothing: plain values go in args, tensors in saved");
   static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= kMaxArgs,
                 "args are plain values of at most 128 bytes");
+  if (OpWatcher* watcher = OpWatcher::active()) [[unlikely]]
+    watcher->result(op, inputs, y);
   Tape* tape = Tape::active();
   if (!tape || !tape->wants(inputs)) return y.detach();
   const Backward backward = [](Tensor dy, Saved& s, Sink& sink, const std::byte* bytes) -> Grads {

@@ -66,6 +66,7 @@ Sink::Into Sink::into(int i) {
   const int32_t s = slots_[static_cast<size_t>(i)];
   if (s < 0) return {};
   Tape::Slot& slot = tape_.slots_[static_cast<size_t>(s)];
+  if (apart_) return {(*apart_)[static_cast<size_t>(i)] = empty(slot.shape, slot.dtype, slot.device), false};
   if (Parameter* p = slot.parameter) {
     const bool again = std::find(written_, written_ + writes_, p) != written_ + writes_;
     check(writes_ < kMost, "sink", "an op asks for at most {} running gradients", kMost);
@@ -229,11 +230,22 @@ void Tape::run(Node& node, bool keep) {
     PathScope path(node.path ? *node.path : nowhere);
     const std::span<const int32_t> slots(input_slots_.data() + node.inputs.begin, node.inputs.count);
     Saved access(node.op, saved, slots, keep);
-    Sink sink(*this, slots);
+    OpWatcher* watcher = OpWatcher::active();
+    const auto number = static_cast<size_t>(&node - nodes_.data());
+    if (watcher) watcher->upstream(node.op, number, dy);
+    Grads apart(watcher ? slots.size() : 0);
+    Sink sink(*this, slots, watcher ? &apart : nullptr);
     Grads grads = node.backward(std::move(dy), access, sink, args_.data() + node.args);
     check(grads.size() <= slots.size(), node.op, "backward returned {} gradients for {} inputs",
           grads.size(), slots.size());
     sink.count();
+    if (watcher) {
+      grads.resize(slots.size());
+      for (size_t i = 0; i < slots.size(); ++i) {
+        if (apart[i]) grads[i] = apart[i];
+        if (grads[i] && slots[i] >= 0) watcher->gradient(node.op, number, i, grads[i]);
+      }
+    }
     for (size_t i = 0; i < grads.size(); ++i) contribute(node, i, std::move(grads[i]));
   }
   if (!keep)

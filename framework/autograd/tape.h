@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/autograd/watch.h"
 #include "framework/core/parameter.h"
 #include "framework/core/tensor.h"
 
@@ -28,7 +29,6 @@ namespace bonsai {
 
 class Tape;
 using Grads = std::vector<Tensor>;  // one an input; undefined means zero, or given to the sink
-using TensorRef = std::reference_wrapper<const Tensor>;
 using Refs = std::initializer_list<TensorRef>;
 
 struct NoArgs {};
@@ -66,7 +66,8 @@ class Sink {
     bool add = false;
     explicit operator bool() const { return static_cast<bool>(grad); }
   };
-  Sink(Tape& tape, std::span<const int32_t> slots) : tape_(tape), slots_(slots) {}
+  // Where the op is watched, what it gives is set `apart` first.
+  Sink(Tape& tape, std::span<const int32_t> slots, Grads* apart) : tape_(tape), slots_(slots), apart_(apart) {}
   Into into(int i);
   void count();  // the contributions to parameters, once the op has written them
 
@@ -74,6 +75,7 @@ class Sink {
   static constexpr int kMost = 4;
   Tape& tape_;
   std::span<const int32_t> slots_;
+  Grads* apart_;
   Parameter* written_[kMost] = {};
   int writes_ = 0;
 };

@@ -3,38 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "framework/autograd/tape.h"
-#include "framework/core/rng.h"
-
 namespace bonsai {
 namespace {
 
-struct Problem {
-  const DifferentiableFunction& f;
-  std::vector<Tensor> inputs;
-  std::vector<double> cotangent;
-
-  double value() const {
-    const std::vector<double> y = f(inputs).values();
-    check(y.size() == cotangent.size(), "gradcheck", "the function gave {} elements, then {}",
-          cotangent.size(), y.size());
-    double sum = 0;
-    for (size_t i = 0; i < y.size(); ++i) sum += y[i] * cotangent[i];
-    return sum;
-  }
-
-  // The derivative along one element, by five points.
-  double slope(double& element, double step) const {
-    const double x = element, h = step * std::max(1.0, std::abs(x));
-    const auto at = [&](double value) {
-      element = value;
-      return this->value();
-    };
-    const double near = at(x + h) - at(x - h), far = at(x + 2 * h) - at(x - 2 * h);
-    element = x;
-    return (8 * near - far) / (12 * h);
-  }
-};
+constexpr double kCloser[] = {1, 1.0 / 30, 1e-3};  // of the step, until the error is small enough
 
 std::string index_of(int64_t flat, const Shape& shape) {
   Shape index = shape;
@@ -47,9 +19,9 @@ std::string index_of(int64_t flat, const Shape& shape) {
 
 std::vector<int64_t> chosen_elements(int64_t elements, const GradcheckOptions& o, size_t tensor) {
   std::vector<int64_t> all;
-  const RandomKey key = random_key(o.seed, "gradcheck elements " + std::to_string(tensor));
-  const bool every = o.samples == 0 || o.samples >= elements;
+  const bool every = elements <= std::max(o.in_full, o.samples);
   for (int64_t i = 0; every && i < elements; ++i) all.push_back(i);
+  const RandomKey key = random_key(o.seed, "gradcheck elements " + std::to_string(tensor));
   std::set<int64_t> drawn;
   for (uint64_t i = 0; !every && static_cast<int64_t>(drawn.size()) < o.samples; ++i)
     drawn.insert(static_cast<int64_t>(random_uniform(key, i) * static_cast<double>(elements)));
@@ -57,27 +29,118 @@ std::vector<int64_t> chosen_elements(int64_t elements, const GradcheckOptions& o
   return all;
 }
 
-void check_tensor(const Problem& problem, Tensor& x, const Tensor& gradient, size_t number,
-                  const GradcheckOptions& options, GradcheckTensor& result) {
-  const std::vector<double> analytic = gradient.values();
-  result.shape = name_of(x.dtype()) + x.shape().str();
-  result.elements = x.elements();
-  result.all_zero = !analytic.empty() &&
-                    std::all_of(analytic.begin(), analytic.end(), [](double a) { return a == 0; });
-  double* element = x.mutable_span<double>().data();
-  for (int64_t i : chosen_elements(x.elements(), options, number)) {
-    const double a = analytic[static_cast<size_t>(i)];
-    const double n = problem.slope(element[i], options.step);
-    const double error = std::abs(a - n) / std::max({1e-3, std::abs(a), std::abs(n)});
-    ++result.checked;
-    if (error <= result.error) continue;  // not taken by NaN
-    result.index = index_of(i, x.shape());
-    result.analytic = a, result.numeric = n;
-    result.error = std::isnan(error) ? INFINITY : error;
+// What kind of failure lies along this line, and its error at steps from 0.1 to 1e-7.
+void diagnose(const Line& line, GradcheckTensor& t) {
+  constexpr int kSteps = 7;
+  double central[kSteps], left[kSteps], right[kSteps];
+  const double here = line(0), again = line(0);
+  for (int k = 0; k < kSteps; ++k) {
+    const double step = std::pow(10.0, -1 - k), h = step * line.size();
+    const double after = line(h), before = line(-h);
+    central[k] = (after - before) / (2 * h), right[k] = (after - here) / h, left[k] = (here - before) / h;
+    t.curve.push_back({step, gradcheck_error(t.analytic, central[k])});
   }
+  if (here != again) {
+    t.fault = Fault::not_deterministic;
+    return;
+  }
+  const double unit = std::max({1e-3, std::abs(t.analytic), std::abs(t.numeric)});
+  int settled = 0;  // the pair of neighbouring steps that agrees best
+  const auto change = [&](const double* slope, int k) { return std::abs(slope[k] - slope[k + 1]) / unit; };
+  for (int k = 1; k + 1 < kSteps; ++k)
+    if (change(central, k) < change(central, settled)) settled = k;
+  t.fault = Fault::wrong;
+  for (int k = 2; k < 5; ++k) {
+    const double gap = std::abs(right[k + 1] - left[k + 1]) / unit;
+    if (gap > 1e-3 && change(right, k) < gap / 20 && change(left, k) < gap / 20) t.fault = Fault::kink;
+  }
+  const double scatter = change(central, settled);
+  if (t.fault == Fault::wrong && gradcheck_error(t.analytic, central[settled + 1]) <= 10 * scatter) t.fault = Fault::float_noise;
+}
+
+class Checker {
+ public:
+  Checker(Probe& probe, const GradcheckOptions& options) : probe_(probe), options_(options) {}
+
+  void check_target(size_t number, const Tensor& gradient, bool in_directions, GradcheckTensor& t) {
+    const Tensor x = probe_.targets[number].value;
+    const auto analytic = gradient.span<double>();
+    t.name = probe_.targets[number].name, t.op = probe_.targets[number].reader;
+    t.shape = name_of(x.dtype()) + x.shape().str();
+    t.elements = x.elements();
+    t.all_zero = !analytic.empty() && std::all_of(analytic.begin(), analytic.end(), [](double a) { return a == 0; });
+    std::function<void()> diagnosis;
+    if (!in_directions)
+      for (const int64_t i : chosen_elements(x.elements(), options_, number)) {
+        ++t.checked;
+        const Line line(probe_, x, i);
+        if (worse(line, analytic[static_cast<size_t>(i)], t)) {
+          t.place = "at " + index_of(i, x.shape());
+          diagnosis = [this, x, i, &t] { diagnose(Line(probe_, x, i), t); };
+        }
+      }
+    if (t.checked < t.elements)
+      for (int64_t d = 0; d < options_.directions; ++d) {
+        ++t.directions;
+        const RandomKey key = random_key(options_.seed, fmt::format("gradcheck direction {} of {}", d, t.name));
+        const Line line(probe_, {x}, key);
+        if (worse(line, line.dot({gradient}), t)) {
+          t.place = "along a random direction";
+          diagnosis = [this, x, key, &t] { diagnose(Line(probe_, {x}, key), t); };
+        }
+      }
+    if (t.error > options_.tolerance) diagnosis();
+  }
+
+ private:
+  // Whether this line has the largest error so far.
+  bool worse(const Line& line, double analytic, GradcheckTensor& t) {
+    double numeric = 0, error = INFINITY;
+    for (const double closer : kCloser) {
+      const double n = line.slope(options_.step * closer), e = gradcheck_error(analytic, n);
+      if (closer == 1 || e < error) numeric = n, error = e;
+      if (e > options_.tolerance) continue;
+      t.closer += closer != 1;
+      break;
+    }
+    if (error <= t.error) return false;
+    t.analytic = analytic, t.numeric = numeric, t.error = error;
+    return true;
+  }
+
+  Probe& probe_;
+  const GradcheckOptions& options_;
+};
+
+const char* words(Fault fault) {
+  switch (fault) {
+    case Fault::none: return "";
+    case Fault::wrong: return "wrong";
+    case Fault::float_noise: return "float noise";
+    case Fault::kink: return "a kink";
+    case Fault::not_deterministic: return "not deterministic";
+  }
+  return "";
+}
+
+std::string curve_text(const std::vector<CurvePoint>& curve) {
+  std::string steps, errors;
+  for (const CurvePoint& p : curve) steps += fmt::format("{:>9.0e}", p.step), errors += fmt::format("{:>9.1e}", p.error);
+  return fmt::format("      step  {}\n      error {}\n", steps, errors);
 }
 
 }  // namespace
+
+double gradcheck_error(double analytic, double numeric) {
+  const double error = std::abs(analytic - numeric) / std::max({1e-3, std::abs(analytic), std::abs(numeric)});
+  return std::isnan(error) ? INFINITY : error;
+}
+
+int64_t GradcheckReport::elements() const {
+  int64_t n = 0;
+  for (const auto& t : tensors) n += t.elements;
+  return n;
+}
 
 int64_t GradcheckReport::elements_checked() const {
   int64_t n = 0;
@@ -86,83 +149,69 @@ int64_t GradcheckReport::elements_checked() const {
 }
 
 bool GradcheckReport::passed() const {
-  return unreached.empty() && elements_checked() > 0 &&
+  return not_deterministic.empty() && unreached.empty() && !tensors.empty() &&
          std::all_of(tensors.begin(), tensors.end(), [&](const GradcheckTensor& t) {
-           return t.error <= tolerance && !t.all_zero;
+           return t.error <= tolerance && !t.all_zero && (t.checked > 0 || t.directions > 0);
          });
 }
 
 std::string GradcheckReport::text() const {
-  std::string out = fmt::format("gradcheck {}: {} ({} ops, {} layers, {} tensors, {} elements)\n", name,
-                                passed() ? "passed" : "FAILED", ops.size(), layers.size(),
-                                tensors.size(), elements_checked());
+  int64_t directions = 0, closer = 0;
+  for (const auto& t : tensors) directions += t.directions, closer += t.closer;
+  std::string out = fmt::format("gradcheck {}: {} ({} ops, {} layers, {} tensors, {} of {} elements", name,
+                                passed() ? "passed" : "FAILED", ops.size(), layers.size(), tensors.size(),
+                                elements_checked(), elements());
+  if (directions > 0) out += fmt::format(", {} directions", directions);
+  if (closer > 0) out += fmt::format(", {} at a smaller step", closer);
+  out += ")\n";
+  if (!not_deterministic.empty()) out += fmt::format("  not deterministic: {}\n", not_deterministic);
+  std::vector<std::string> lines;
   std::vector<GradcheckTensor> worst = tensors;
-  std::stable_sort(worst.begin(), worst.end(),
-                   [](const auto& a, const auto& b) { return a.error > b.error; });
+  std::stable_sort(worst.begin(), worst.end(), [](const auto& a, const auto& b) { return a.error > b.error; });
   for (const auto& t : worst) {
     if (t.error > tolerance)
-      out += fmt::format("  [{}] {} {} at {}: backward gives {:.9g}, differences give {:.9g}, error {:.2g} (at most {:.0e})\n",
-                         t.op, t.name, t.shape, t.index, t.analytic, t.numeric, t.error, tolerance);
+      lines.push_back(fmt::format("  [{}] {} {} {} is {}: backward gives {:.9g}, differences give {:.9g}, error {:.2g} (at most {:.0e})\n",
+                                  t.op, t.name, t.shape, t.place, words(t.fault), t.analytic, t.numeric, t.error, tolerance));
+    if (t.error > tolerance && lines.size() <= 2) lines.back() += curve_text(t.curve);
     if (t.all_zero)
-      out += fmt::format("  [{}] {} {}: the whole gradient is zero; nothing is proven\n", t.op, t.name, t.shape);
+      lines.push_back(fmt::format("  [{}] {} {}: the whole gradient is zero; nothing is proven\n", t.op, t.name, t.shape));
+    else if (t.checked == 0 && t.directions == 0)
+      lines.push_back(fmt::format("  {} {}: no element was checked; nothing is proven\n", t.name, t.shape));
   }
-  for (const auto& op : unreached)
-    out += fmt::format("  [{}] was recorded, but no gradient reached it\n", op);
-  if (elements_checked() == 0) out += "  no element was checked; nothing is proven\n";
+  for (const auto& op : unreached) lines.push_back(fmt::format("  [{}] was recorded, but no gradient reached it\n", op));
+  if (tensors.empty()) lines.push_back("  there is nothing to check; nothing is proven\n");
+  constexpr size_t kMost = 7;  // with two curves of two lines, and what stands around them
+  for (size_t i = 0; i < std::min(kMost, lines.size()); ++i) out += lines[i];
+  if (lines.size() > kMost) out += fmt::format("  and {} more\n", lines.size() - kMost);
   return out;
 }
 
 GradcheckReport gradcheck(const std::string& name, const DifferentiableFunction& f,
                           const std::vector<Tensor>& inputs, const std::vector<Parameter*>& parameters,
-                          const GradcheckOptions& options) {
+                          const GradcheckOptions& options, const std::vector<Parameter*>& in_directions) {
   GradcheckReport report;
   report.name = name, report.tolerance = options.tolerance;
-  for (Parameter* p : parameters) p->zero_gradient();
+  std::vector<Parameter*> all = parameters;
+  all.insert(all.end(), in_directions.begin(), in_directions.end());
+  Probe probe(f, inputs, all, options.seed);
+  const size_t whole = probe.targets.size() - in_directions.size();
 
-  Tape tape;
-  Problem problem{f, {}, {}};
-  std::vector<Tensor> watched;
-  for (const Tensor& x : inputs) {
-    const bool floating = x && is_floating(x.dtype());
-    check(!floating || x.dtype() == DType::f64, "gradcheck", "inputs must be f64, got {}", x);
-    problem.inputs.push_back(floating ? x.copy() : x);
-    watched.push_back(floating ? tape.watch(x) : x);
-  }
-  const Tensor y = f(watched);
-  check(y && y.dtype() == DType::f64, "gradcheck", "the result must be f64, got {}", y);
-  const RandomKey key = random_key(options.seed, "gradcheck cotangent");
-  for (int64_t i = 0; i < y.elements(); ++i)
-    problem.cotangent.push_back(random_normal(key, static_cast<uint64_t>(i)));
-  tape.backward(y, from<double>(y.shape(), problem.cotangent));
-
-  const auto entries = tape.entries();
-  for (const auto& e : entries) {
+  const std::vector<Tensor> gradients = probe.gradients();
+  for (const auto& e : probe.entries) {
     report.ops.insert(e.op);
     if (e.path && !e.path->empty()) report.layers.insert(*e.path);
     if (!e.reached) report.unreached.push_back(e.path ? fmt::format("{} in {}", e.op, *e.path) : e.op);
   }
-  const auto reader = [&](const Parameter* p) -> std::string {
-    for (const auto& e : entries)
-      if (std::find(e.parameters.begin(), e.parameters.end(), p) != e.parameters.end()) return e.op;
-    return "no op";
-  };
-  const auto reader_of_slot = [&](int32_t slot) -> std::string {
-    for (const auto& e : entries)
-      if (std::find(e.inputs.begin(), e.inputs.end(), slot) != e.inputs.end()) return e.op;
-    return "no op";
-  };
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i] || !is_floating(inputs[i].dtype())) continue;
-    GradcheckTensor& t = report.tensors.emplace_back();
-    t.name = fmt::format("input {}", i), t.op = reader_of_slot(watched[i].link().slot);
-    check_tensor(problem, problem.inputs[i], tape.gradient(watched[i]), report.tensors.size(), options, t);
-  }
-  for (Parameter* p : parameters) {
-    GradcheckTensor& t = report.tensors.emplace_back();
-    t.name = p->path, t.op = reader(p);
-    const Tensor gradient = tape.gradient(p->value).copy();
-    check_tensor(problem, p->value, gradient, report.tensors.size(), options, t);
-  }
+  if (const double once = probe.value(), twice = probe.value(); once != twice && !std::isnan(once))
+    report.not_deterministic = fmt::format("the same inputs gave {:.17g}, then {:.17g}; draw random numbers from a fixed key", once, twice);
+  const std::vector<Tensor> again = probe.gradients();
+  for (size_t i = 0; i < gradients.size() && report.not_deterministic.empty(); ++i)
+    if (gradients[i].values() != again[i].values())
+      report.not_deterministic = fmt::format("backward gave two gradients of {}", probe.targets[i].name);
+  Checker checker(probe, options);
+  report.tensors.resize(probe.targets.size());
+  for (size_t i = 0; i < probe.targets.size(); ++i)
+    checker.check_target(i, gradients[i], i >= whole, report.tensors[i]);
   return report;
 }
 

@@ -1,36 +1,54 @@
-// Gradient check: in float64, every gradient against central differences of sum(y * c), c random. A
-// random c matters: the plain sum of a softmax or a layer norm has gradient 0 whatever backward says.
+// Gradient check: in float64, every gradient against differences along single elements and along random
+// directions.
 //
 //   GradcheckReport report = gradcheck("my layer", f, {x}, layer.parameters());
 //   if (!report.passed()) puts(report.text().c_str());
 #pragma once
 
-#include <functional>
 #include <set>
-#include <string>
-#include <vector>
 
-#include "framework/core/parameter.h"
-#include "framework/core/tensor.h"
+#include "framework/checks/probe.h"
 
 namespace bonsai {
 
 struct GradcheckOptions {
-  double tolerance = 1e-6;  // of |a - n| / max(1e-3, |a|, |n|)
-  double step = 1e-3;       // of the five-point difference, whose error falls with step^4
-  int64_t samples = 0;      // elements checked of each tensor, chosen at random; 0 checks all
+  double tolerance = 1e-6;  // of gradcheck_error
+  double step = 1e-3;       // a failing line is tried again with 1/30 and 1/1000 of it, to step over no kink
+  int64_t in_full = 4096;   // a tensor of up to so many elements is checked in each of them
+  int64_t samples = 256;    // of a larger one so many are, chosen at random,
+  int64_t directions = 4;   // and so many random directions
   uint64_t seed = 1;
 };
 
-// One input or parameter, with its worst element.
+// |a - n| / max(1e-3, |a|, |n|), infinite for NaN.
+double gradcheck_error(double analytic, double numeric);
+
+// What a failing gradient is, told from its error at step after step.
+enum class Fault {
+  none,
+  wrong,               // the differences settle on another value
+  float_noise,         // they never settle, but scatter around the gradient: f rounds to less than f64
+  kink,                // the slopes to the left and to the right settle on different values
+  not_deterministic    // the same inputs gave two results
+};
+
+// One step of the error-against-step curve of a failure.
+struct CurvePoint {
+  double step, error;
+};
+
+// One input or parameter, with its worst line.
 struct GradcheckTensor {
-  std::string name;  // "input 0", "block.0.attention.query.weight"
-  std::string op;    // the op that reads it
+  std::string name;
+  std::string op;     // the op that reads it
   std::string shape;
-  int64_t elements = 0, checked = 0;
-  std::string index;  // of the worst element, "(2,0)"
+  int64_t elements = 0, checked = 0, directions = 0;
+  int64_t closer = 0;  // lines that passed at a smaller step only: a kink was near
+  std::string place;   // of the worst: "at (2,0)", "along a random direction"
   double analytic = 0, numeric = 0, error = 0;
   bool all_zero = false;
+  Fault fault = Fault::none;
+  std::vector<CurvePoint> curve;  // of a failure
 };
 
 struct GradcheckReport {
@@ -39,19 +57,20 @@ struct GradcheckReport {
   std::vector<GradcheckTensor> tensors;
   std::set<std::string> ops, layers;
   std::vector<std::string> unreached;  // ops that were recorded and got no gradient
+  std::string not_deterministic;       // what differed, where something did
 
+  int64_t elements() const;
   int64_t elements_checked() const;
   bool passed() const;
-  // A line of counts, then a line for each failure, worst first.
+  // A line of counts; then what is wrong, worst first, in at most 14 lines.
   std::string text() const;
 };
 
-// f must give the same floating y for the same inputs (draw dropout from a fixed key). All floating
-// inputs and all parameters must be f64; i32 inputs are passed through.
-using DifferentiableFunction = std::function<Tensor(const std::vector<Tensor>&)>;
+// The parameters of `in_directions` are checked along random directions alone: those that a check of
+// their own layer goes through one by one.
 GradcheckReport gradcheck(const std::string& name, const DifferentiableFunction& f,
-                          const std::vector<Tensor>& inputs,
-                          const std::vector<Parameter*>& parameters = {},
-                          const GradcheckOptions& options = {});
+                          const std::vector<Tensor>& inputs, const std::vector<Parameter*>& parameters = {},
+                          const GradcheckOptions& options = {},
+                          const std::vector<Parameter*>& in_directions = {});
 
 }  // namespace bonsai

@@ -200,6 +200,10 @@ void add_products(std::vector<OpCase>& rows) {
                   .inputs = {normal(3, 4), normal(4, 4)},
                   .call = [](In in) { return linear(in[0], in[1]); },
                   .composed = [](In in) { return matmul(in[0], in[1], false, true); }});
+  rows.push_back({.op = "linear",
+                  .variant = "one weight twice",
+                  .inputs = {normal(3, 4), normal(4, 4), normal(4)},
+                  .call = [](In in) { return linear(linear(in[0], in[1], in[2]), in[1], in[2]); }});
 }
 
 void add_reductions(std::vector<OpCase>& rows) {

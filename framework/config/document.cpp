@@ -15,6 +15,9 @@ namespace {
 
 std::string line_of(const Problem& problem) {
   std::string line = fmt::format("{}: {}", problem.place.text(), problem.text);
+  size_t most = 600;  // of a line that repeats what it was given
+  while (most < line.size() && (line[most] & 0xC0) == 0x80) --most;
+  if (line.size() > most) line = line.substr(0, most) + "...";
   std::replace_if(
       line.begin(), line.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
   return line;
@@ -250,9 +253,12 @@ void throw_problems(const std::string& name, std::vector<Problem> problems) {
            std::tuple(b.place.line == 0, b.place.line, b.place.column);
   });
   std::string text = problems.size() > 1 ? fmt::format("{}: {} errors", name, problems.size()) : "";
+  constexpr size_t kMost = 20;  // lines that a person reads
+  const std::string more = problems.size() > kMost ? fmt::format("\nand {} more", problems.size() - kMost) : "";
+  if (!more.empty()) problems.resize(kMost);
   for (const Problem& problem : problems)
     text += fmt::format("{}{}", text.empty() ? "" : "\n", line_of(problem));
-  throw ConfigError(text);
+  throw ConfigError(text + more);
 }
 
 const Node* find_entry(const Node& map, std::string_view key) {

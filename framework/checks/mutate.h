@@ -1,0 +1,36 @@
+// Mutants: gradients made wrong on purpose, to see whether the gradient check finds them.
+//
+// Of every gradient that an op gives for an input: its sign, a factor of 1.001, the whole term left out, each
+// pair of axes of equal size swapped, each axis read one index off. Of every kernel that a backward calls: what
+// kernel_mutants() lists beside its formula, each term of a sum left out among them. A mutant that changes
+// no gradient of the row is equivalent: it is named with the reason and counts neither way.
+#pragma once
+
+#include <set>
+
+#include "framework/checks/op_cases.h"
+#include "framework/checks/probe.h"
+
+namespace bonsai {
+
+// A kernel of backward with a part of its formula changed.
+struct KernelMutant {
+  std::string kernel, change;  // "tanh_backward", "1 left out of 1 - y^2"
+  std::string otherwise;       // why it may change no gradient
+  std::function<void(KernelTable&)> plant;  // in float64
+};
+const std::vector<KernelMutant>& kernel_mutants();
+int64_t planted_calls();  // of planted kernels, by this thread
+
+struct MutationReport {
+  std::string row;
+  int64_t caught = 0;
+  std::vector<std::string> missed;
+  std::vector<std::string> equivalent;  // "tanh 0 input 0: axes 0 and 2 swapped (the gradient is symmetric in them)"
+  std::set<std::string> effective;      // kernel mutants that changed a gradient here, "kernel: change"
+  std::set<std::string> called;         // kernels with mutants that backward called
+};
+
+MutationReport mutate(const OpCase& row);
+
+}  // namespace bonsai
