@@ -34,6 +34,16 @@ Tensor split_heads(const Tensor& x, int64_t n_heads) {  // (B,T,H*D) -> (B,H,T,D
   return permute(reshape(x, {x.size(0), x.size(1), n_heads, x.size(2) / n_heads}), {0, 2, 1, 3});
 }
 
+// What is added to the scores: the mask that was given, and -inf for keys that nobody attends to.
+Tensor with_padding(const Tensor& mask, const Tensor& key, const Context& context) {
+  if (!context.attend) return mask;
+  check(context.attend.shape() == Shape{key.size(0), key.size(1)}, "attention", "{} does not say which keys of {} to attend to",
+        context.attend, key);
+  const Shape shape{key.size(0), 1, 1, key.size(1)};
+  const Tensor hidden = masked_fill(zeros(shape, key.dtype(), key.device()), context.attend.alias(shape), -INFINITY);
+  return mask ? add(mask, hidden) : hidden;
+}
+
 Tensor merge_heads(const Tensor& x) {  // (B,H,T,D) -> (B,T,H*D)
   return reshape(permute(x, {0, 2, 1, 3}), {x.size(0), x.size(2), x.size(1) * x.size(3)});
 }
@@ -51,7 +61,8 @@ AttentionResult ScaledDotProductAttention::with_weights(const Tensor& q, const T
   PathScope scope(path());
   check_leading_axes(q, k, v);
   const double width = static_cast<double>(std::max<int64_t>(1, q.size(-1)));
-  Tensor scores = scale(matmul(q, k, false, true), config_.scale > 0 ? config_.scale : 1 / std::sqrt(width));
+  const double factor = config_.scale > 0 ? config_.scale : 1 / std::sqrt(width);
+  Tensor scores = scale(matmul(q, k, false, true), factor * context.attention_scale);
   if (mask) scores = add(scores, mask);
   if (config_.causal) scores = causal_mask_(scores, context);
   const Tensor weights = softmax(scores);
@@ -61,10 +72,12 @@ AttentionResult ScaledDotProductAttention::with_weights(const Tensor& q, const T
 Tensor ScaledDotProductAttention::fused(const Tensor& q, const Tensor& k, const Tensor& v, int64_t n_heads,
                                         Context& context, const Tensor& mask) {
   const bool drops = context.training && config_.dropout > 0;
+  const int64_t width = std::max<int64_t>(1, n_heads ? q.size(-1) / n_heads : q.size(-1));
+  const double factor = config_.scale > 0 ? config_.scale : 1 / std::sqrt(static_cast<double>(width));
   return scaled_dot_product_attention(q, k, v,
                                       {.n_heads = n_heads,
                                        .causal = config_.causal,
-                                       .scale = config_.scale,
+                                       .scale = factor * context.attention_scale,
                                        .mask = mask,
                                        .dropout = drops ? config_.dropout : 0,
                                        .key = drops ? context.random.draw(dropout_.path()) : RandomKey{}});
@@ -100,8 +113,8 @@ MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const M
 Tensor MultiHeadAttention::operator()(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
                                       const Tensor& mask) {
   PathScope scope(path());
-  const Tensor mixed =
-      attention.heads_in_columns(query(q, context), key(k, context), value(v, context), n_heads_, context, mask);
+  const Tensor mixed = attention.heads_in_columns(query(q, context), key(k, context), value(v, context), n_heads_, context,
+                                                  with_padding(mask, k, context));
   return residual_dropout(output(mixed, context), context);
 }
 
@@ -110,7 +123,7 @@ AttentionResult MultiHeadAttention::with_weights(const Tensor& q, const Tensor& 
   PathScope scope(path());
   const AttentionResult heads =
       attention.with_weights(split_heads(query(q, context), n_heads_), split_heads(key(k, context), n_heads_),
-                             split_heads(value(v, context), n_heads_), context, mask);
+                             split_heads(value(v, context), n_heads_), context, with_padding(mask, k, context));
   return {residual_dropout(output(merge_heads(heads.output), context), context), heads.weights};
 }
 

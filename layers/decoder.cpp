@@ -30,6 +30,7 @@ BlockConfig block_config(const DecoderConfig& c) {
                   .dropout = c.dropout,
                   .deviation = c.deviation,
                   .output_deviation = output},
+          .other_mlp = c.mlp_keys,
           .norm = c.norm,
           .norm_eps = c.norm_eps,
           .norm_bias = c.bias};

@@ -17,6 +17,8 @@ struct DecoderConfig {
   int64_t d_model = 128;
   int64_t d_hidden = 0;
   double dropout = 0;
+  std::string mlp = "feed_forward";
+  std::shared_ptr<FeedForwardKeys> mlp_keys = {};  // of another layer than the standard one
   std::string activation = "gelu_tanh";
   std::string norm = "layer_norm";
   double norm_eps = 1e-5;
@@ -33,6 +35,9 @@ struct DecoderConfig {
     v("d_model", d_model, "width of the residual stream", at_least(1));
     v("d_hidden", d_hidden, "width inside the feed-forward layers; 0 chooses 4 * d_model", at_least(0));
     v("dropout", dropout, "dropout of embeddings, attention weights and residual additions", between(0, 1));
+    v("mlp", mlp, "the sublayer after attention; others than feed_forward have keys of their own", OneOf{feed_forward_registry().names()});
+    if (!mlp_keys || mlp_keys->name() != mlp) mlp_keys = feed_forward_registry().keys(mlp);
+    if (mlp_keys) v.section(mlp.c_str(), *mlp_keys, "the sublayer after attention");
     v("activation", activation, "of the feed-forward layers", kActivations);
     v("norm", norm, "kind of norm", OneOf{{"layer_norm", "rms_norm"}});
     v("norm_eps", norm_eps, "added to the variance, inside the root", at_least(0));
@@ -44,7 +49,8 @@ struct DecoderConfig {
   }
 };
 
-// Elements of all parameters. A double: of a config that nobody could build it is still right.
+// Elements of all parameters. A double: of a config that nobody could build it is still right. A layer other
+// than the standard feed-forward one counts as that.
 double parameter_count(const DecoderConfig& c);
 
 class Decoder final : public Layer {

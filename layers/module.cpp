@@ -21,9 +21,14 @@ Module::~Module() {
   if (parent_) std::erase(parent_->children_, this);
 }
 
-std::vector<Parameter*> Module::parameters() {
+std::vector<Parameter*> Module::own_parameters() {
   std::vector<Parameter*> all;
   for (Parameter& p : own_) all.push_back(&p);
+  return all;
+}
+
+std::vector<Parameter*> Module::parameters() {
+  std::vector<Parameter*> all = own_parameters();
   for (Module* child : children_) {
     const auto below = child->parameters();
     all.insert(all.end(), below.begin(), below.end());

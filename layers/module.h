@@ -35,6 +35,7 @@ class Module {
   const Build& build() const { return build_; }
   const std::vector<Module*>& children() const { return children_; }
 
+  std::vector<Parameter*> own_parameters();  // without those of children
   // Of this module and all below it, each once, in the order of declaration.
   std::vector<Parameter*> parameters();
   Parameter& parameter(const std::string& path);  // by its whole path; an error where there is none
@@ -59,6 +60,7 @@ class Layer : public Module {
   using Module::Module;
   Tensor operator()(const Tensor& x, Context& context) {
     PathScope scope(path());
+    if (context.watcher) context.watcher->called(*this, x, context);
     return forward(x, context);
   }
 

@@ -115,6 +115,19 @@ std::vector<LayerCase> layer_cases() {
                        return add(sum((*layer)(in[0], in[1], in[2], context)), sum(in[3]));
                      };
                    }});
+  for (const std::string& name : feed_forward_registry().names())
+    if (const auto keys = feed_forward_registry().keys(name))
+      all.push_back({name, "as registered", {x}, [keys](Module& root, auto& owner) -> DifferentiableFunction {
+                       std::unique_ptr<Layer> made = keys->make(&root, "layer", 6);
+                       Layer* layer = made.get();
+                       for (Parameter* p : layer->parameters())  // large enough for every term to show
+                         for (double& v : p->value.mutable_span<double>()) v *= 20;
+                       owner.push_back(std::move(made));
+                       return [layer](const std::vector<Tensor>& in) {
+                         Context context = training();
+                         return (*layer)(in[0], context);
+                       };
+                     }});
   const Tensor ids = tensor({2, 5}, {0, 3, 3, 1, 6, 2, 2, 5, 4, 0}, DType::i32);
   const DecoderConfig tiny{.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 4, .dropout = 0.1, .deviation = 0.4};
   DecoderConfig other = tiny;

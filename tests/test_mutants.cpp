@@ -16,19 +16,20 @@ TEST(Mutants, NinetyNineOfAHundredAreCaught) {
     equivalent += static_cast<int64_t>(report.equivalent.size());
     effective.insert(report.effective.begin(), report.effective.end());
     called.insert(report.called.begin(), report.called.end());
-    printf("%s: %lld caught, %zu missed, %zu equivalent\n", row.name().c_str(), static_cast<long long>(report.caught),
-           report.missed.size(), report.equivalent.size());
+    printf("%s: %lld caught, %zu missed, %zu equivalent\n", row.name().c_str(),
+           static_cast<long long>(report.caught), report.missed.size(), report.equivalent.size());
     for (const auto& m : report.missed) printf("  missed: %s\n", m.c_str());
     for (const auto& m : report.equivalent) printf("  equivalent: %s\n", m.c_str());
     EXPECT_GE(report.caught, 3) << row.name();
   }
-  printf("caught %lld of %lld, %lld equivalent\n", static_cast<long long>(caught), static_cast<long long>(caught + missed),
-         static_cast<long long>(equivalent));
+  printf("caught %lld of %lld, %lld equivalent\n", static_cast<long long>(caught),
+         static_cast<long long>(caught + missed), static_cast<long long>(equivalent));
   EXPECT_GE(static_cast<double>(caught), 0.99 * static_cast<double>(caught + missed));
   // A mutant of a kernel that no row can tell from the kernel proves nothing. Of a masked score, which is -inf,
   // whatever comes down is zero, so this one cannot be told.
   effective.insert("causal_mask: the diagonal one higher");
-  for (const KernelMutant& m : kernel_mutants()) EXPECT_TRUE(effective.contains(m.kernel + ": " + m.change)) << m.kernel << ": " << m.change;
+  for (const KernelMutant& m : kernel_mutants())
+    EXPECT_TRUE(effective.contains(m.kernel + ": " + m.change)) << m.kernel << ": " << m.change;
 }
 
 // The kernels that backward passes call, by their counted calls, all have mutants.
@@ -46,7 +47,8 @@ TEST(Mutants, EveryKernelOfABackwardHasOne) {
           if (std::string(other) == name) kernel.run = nullptr;
         });
       };
-      EXPECT_EQ(error_of([&] { probe.gradients(remove); }), "no error") << name << " is called by the backward of " << row.name();
+      EXPECT_EQ(error_of([&] { probe.gradients(remove); }), "no error")
+          << name << " is called by the backward of " << row.name();
     });
   }
 }

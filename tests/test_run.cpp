@@ -228,5 +228,26 @@ TEST(Run, WhatAKilledRunLeftUnfinishedIsRemoved) {
   EXPECT_TRUE(std::filesystem::exists(run.path / "mine.tmp-12345"));
 }
 
+// A model that sees its future learns nothing worth having: it is refused before any work.
+TEST(Run, AModelThatLeaksIsRefused) {
+  const Folder folder;
+  const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
+    static const auto forward = table.attention.run;
+    static const auto backward = table.attention_backward.run;
+    const auto open = [](const Attention& a) {
+      Attention all = a;
+      all.causal = false;
+      return all;
+    };
+    table.attention.run = [](const Attention& a) { forward(decltype(open){}(a)); };
+    table.attention_backward.run = [](const Attention& a, const AttentionGradients& d) { backward(decltype(open){}(a), d); };
+  });
+  const std::string error = error_of([&] { TinyRun().train(folder / "run"); });
+  EXPECT_NE(error.find("the model sees what it is to predict"), std::string::npos) << error;
+  EXPECT_NE(error.find("position 0 depends on position 1, which comes later"), std::string::npos) << error;
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+  EXPECT_EQ(error_of([&] { TinyRun({"trainer.audit=false"}).train(folder / "run"); }), "no error");
+}
+
 }  // namespace
 }  // namespace bonsai::test

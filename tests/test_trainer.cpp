@@ -238,6 +238,50 @@ TEST(Trainer, ALossThatIsNotFiniteStopsBeforeAnyWeightChanges) {
   }
 }
 
+// The first op that made it is named, whether it reaches the loss or is overlooked there.
+TEST(Trainer, TheFirstBadValueIsNamedWithItsLayer) {
+  int calls = 0;
+  static int* count = nullptr;
+  count = &calls;
+  // The second block's activation goes wrong in the third step.
+  const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
+    static const auto real = table.gelu_tanh.run;
+    table.gelu_tanh.run = [](View x, MutView y) {
+      real(x, y);
+      if (*count % 2 == 1 && *count >= 5) y.as<float>()[3] = INFINITY;
+      ++*count;
+    };
+  });
+  RunConfig run = small_run();
+  run.model.n_layers = 2;
+  for (const bool traced : {false, true}) {
+    calls = 0;
+    run.trainer.trace_nonfinite = traced;
+    Trainer trainer(run);
+    trainer.step(0), trainer.step(1);
+    const std::string error = error_of([&] { trainer.step(2); });
+    EXPECT_NE(error.find("first of all [gelu_tanh] in block.1.mlp made inf of f32("), std::string::npos) << error;
+    EXPECT_NE(error.find("no weight was changed"), std::string::npos) << error;
+  }
+}
+
+// With trace_nonfinite a value counts that no loss shows: here of a row that the mask hides.
+TEST(Trainer, TraceNonfiniteStopsForAValueThatTheLossDoesNotShow) {
+  const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
+    static const auto real = table.relu.run;
+    table.relu.run = [](View x, MutView y) {
+      real(x, y);
+      y.as<float>()[0] = -INFINITY;  // and the weights behind it are zero
+    };
+    table.add.run = [](View a, View, MutView y) { std::copy_n(a.as<float>(), a.shape.elements(), y.as<float>()); };
+  });
+  RunConfig run = small_run();
+  run.model.activation = "relu";
+  run.trainer.trace_nonfinite = true;
+  Trainer trainer(run);
+  EXPECT_NE(error_of([&] { trainer.step(0); }).find("[relu] in block.0.mlp made inf"), std::string::npos);
+}
+
 TEST(Generate, TemperatureZeroTakesTheLikeliestTokenAndTheLowestOfEquals) {
   const std::vector<double> logits = {1, 3, 2}, tie = {3, 3, 1}, same = {5, 5, 5};
   for (const double temperature : {0.0, 1e-8, 1e-300})

@@ -26,7 +26,8 @@ void check_command(const CLI::App& program, const std::string& word) {
 // stream opened the wrong way round fails to write, as a closed one does.
 void occupy_closed_streams() {
   for (const int stream : {0, 1, 2})
-    if (fcntl(stream, F_GETFD) == -1 && open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY) != stream) std::abort();
+    if (fcntl(stream, F_GETFD) == -1 && open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY) != stream)
+      std::abort();
 }
 
 int failed(int status, const std::string& message) {
@@ -40,15 +41,18 @@ int main(int argc, char** argv) {
   occupy_closed_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is then a failed write, as a full disk is
   std::signal(SIGPIPE, SIG_IGN);  // and so is a reader that went away
-  CLI::App program{"Bonsai grows miniature transformers: trains them from YAML files and proves every gradient."};
+  CLI::App program{
+      "Bonsai grows miniature transformers: trains them from YAML files and proves every gradient."};
   program.set_version_flag("--version", "bonsai " BONSAI_VERSION);
   program.require_subcommand(1);
-  program.failure_message([](const CLI::App*, const CLI::Error& e) { return fmt::format("{}; see --help\n", e.what()); });
+  program.failure_message(
+      [](const CLI::App*, const CLI::Error& e) { return fmt::format("{}; see --help\n", e.what()); });
   bonsai::add_train(program);
   bonsai::add_generate(program);
   bonsai::add_evaluate(program);
   bonsai::add_inspect(program);
   bonsai::add_gradcheck(program);
+  bonsai::add_audit(program);
   bonsai::add_bench(program);
   bonsai::add_config(program);
   bonsai::add_doctor(program);
@@ -69,7 +73,7 @@ int main(int argc, char** argv) {
     return failed(1, "a size is larger than memory can be; make the model, the batch or the data smaller");
   } catch (const std::filesystem::filesystem_error& e) {
     return failed(1, fmt::format("{}: {}", e.path1().string(), e.code().message()));
-  } catch (const std::system_error& e) {  // of a print
+  } catch (const std::system_error& e) {               // of a print
     if (e.code() == std::errc::broken_pipe) return 1;  // whoever read has seen enough
     return failed(1, fmt::format("standard output could not be written: {}", e.code().message()));
   } catch (const std::exception& e) {

@@ -16,14 +16,19 @@ namespace {
 // A model (weights, gradients, two moments) or batch that this machine cannot hold is refused before any work.
 void check_memory(const std::string& path, const RunConfig& config) {
   // A step keeps about sixteen vectors of d_model a token and layer, and the logits twice.
-  const double tokens = static_cast<double>(config.trainer.batch_size) * static_cast<double>(config.model.block_size);
-  const double kept = 16.0 * static_cast<double>(config.model.d_model) * static_cast<double>(config.model.n_layers) +
-                      2.0 * static_cast<double>(config.model.vocab_size);
-  const double needed = (4 * parameter_count(config.model) + tokens * kept) * (config.trainer.dtype == "f64" ? 8 : 4);
-  const double there = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const double tokens =
+      static_cast<double>(config.trainer.batch_size) * static_cast<double>(config.model.block_size);
+  const double kept =
+      16.0 * static_cast<double>(config.model.d_model) * static_cast<double>(config.model.n_layers) +
+      2.0 * static_cast<double>(config.model.vocab_size);
+  const double needed =
+      (4 * parameter_count(config.model) + tokens * kept) * (config.trainer.dtype == "f64" ? 8 : 4);
+  const double there =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   if (needed > there)
-    throw ConfigError(fmt::format("{}: the model and a batch of {} x {} tokens need about {:.0f} bytes, but this machine has {:.0f}",
-                                  path, config.trainer.batch_size, config.model.block_size, needed, there));
+    throw ConfigError(fmt::format(
+        "{}: the model and a batch of {} x {} tokens need about {:.0f} bytes, but this machine has {:.0f}",
+        path, config.trainer.batch_size, config.model.block_size, needed, there));
 }
 
 }  // namespace
@@ -53,14 +58,18 @@ CLI::Validator number(const Range& range) {
 }
 
 CLI::Validator not_empty() {
-  return CLI::Validator([](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
+  return CLI::Validator([](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); },
+                        "");
 }
 
 void ConfigArguments::add_to(CLI::App& command) {
   command.add_option("config", path, "YAML file")->required()->check(not_empty());
-  command.add_option("--set", settings, "change a key: model.n_layers=2")->type_name("KEY=VALUE")->allow_extra_args(false);
+  command.add_option("--set", settings, "change a key: model.n_layers=2")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
   command.add_option("--device", device, "device.type: cpu")->check(not_empty());
-  command.add_option("--threads", threads, "device.threads; 0 takes one a processor")->transform(whole_number(0));
+  command.add_option("--threads", threads, "device.threads; 0 takes one a processor")
+      ->transform(whole_number(0));
 }
 
 RunConfig ConfigArguments::load() const {
@@ -76,8 +85,8 @@ RunConfig ConfigArguments::load() const {
   defaults.model.vocab_size = 0;
   RunConfig config = file.load(defaults);
   if (config.model.d_model % config.model.n_heads != 0)
-    throw ConfigError(fmt::format("{}: model.d_model {} is not divisible by model.n_heads {}", path, config.model.d_model,
-                                  config.model.n_heads));
+    throw ConfigError(fmt::format("{}: model.d_model {} is not divisible by model.n_heads {}", path,
+                                  config.model.d_model, config.model.n_heads));
   check_memory(path, config);
   config.data->resolve(std::filesystem::path(path).parent_path());
   if (config.device.threads > 0) set_threads(static_cast<int>(config.device.threads));
@@ -87,8 +96,9 @@ RunConfig ConfigArguments::load() const {
 void prepare_data_or_vocabulary(RunConfig& config) {
   const std::filesystem::path missing = config.data->missing_file();
   if (missing.empty()) return prepare_data(config);
-  if (config.model.vocab_size == 0) config.model.vocab_size = 65;
-  say(fmt::format("{} is not there: going on with a vocabulary of {}\n", missing.string(), config.model.vocab_size));
+  if (config.model.vocab_size == 0) config.model.vocab_size = kStandInVocabulary;
+  say(fmt::format("{} is not there: going on with a vocabulary of {}\n", missing.string(),
+                  config.model.vocab_size));
 }
 
 LoadedModel::LoadedModel(const std::string& path)

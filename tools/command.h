@@ -15,6 +15,7 @@ void add_generate(CLI::App& program);
 void add_evaluate(CLI::App& program);
 void add_inspect(CLI::App& program);
 void add_gradcheck(CLI::App& program);
+void add_audit(CLI::App& program);
 void add_bench(CLI::App& program);
 void add_config(CLI::App& program);
 void add_doctor(CLI::App& program);
@@ -36,7 +37,9 @@ struct ConfigArguments {
   RunConfig load() const;
 };
 
-// The data, or, where its file is missing, the config's vocabulary or one of 65: for commands that need no data.
+constexpr int64_t kStandInVocabulary = 65;  // where neither the config nor any data says it
+
+// The data, or, where its file is missing, the config's vocabulary or that one: for commands that need no data.
 void prepare_data_or_vocabulary(RunConfig& config);
 
 // A model from a checkpoint, in the checkpoint's own dtype.

@@ -1,39 +1,59 @@
-// bonsai gradcheck CONFIG: the gradients of the whole model in float64, against differences.
-#include "framework/checks/gradcheck.h"
-
+// bonsai gradcheck CONFIG: the gradients of the whole model and of each layer in float64, against differences.
 #include <fmt/format.h>
 
+#include "layers/check_model.h"
 #include "tools/command.h"
-#include "trainers/loop.h"
+#include "trainers/audit.h"
 
 namespace bonsai {
 
 void add_gradcheck(CLI::App& program) {
   struct Arguments : ConfigArguments {
-    int64_t samples = 4, tokens = 16;
+    GradcheckOptions options;
+    std::string layer;
+    int64_t tokens = 4;
   };
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = program.add_subcommand("gradcheck", "check every parameter's gradient in float64");
+  CLI::App* command =
+      program.add_subcommand("gradcheck", "check every gradient of the model and its layers in float64");
   a->add_to(*command);
-  command->add_option("--samples", a->samples, "elements checked of each parameter; 0 for all")->transform(whole_number(0));
+  command->add_option("--layer", a->layer, "only this layer and those in it: block.0.mlp")
+      ->check(not_empty());
+  command->add_option("--full", a->options.in_full, "elements up to which a tensor is checked in each")
+      ->transform(whole_number(0));
+  command->add_option("--samples", a->options.samples, "elements checked of a larger one")
+      ->transform(whole_number(0));
+  command
+      ->add_option("--directions", a->options.directions,
+                   "random directions of a larger one, and of the whole model")
+      ->transform(whole_number(1));
   command->add_option("--tokens", a->tokens, "length of the random sequence")->transform(whole_number(1));
   command->callback([a] {
     RunConfig config = a->load();
-    if (config.model.vocab_size == 0) config.model.vocab_size = 65;
+    prepare_data_or_vocabulary(config);
+    DecoderConfig& model = config.model;
+    if (const double count = parameter_count(model); count > kLargeModel) {
+      constexpr int64_t kTokens = 1024;
+      fmt::print("{:.1f} million parameters: checked with one of {} blocks and {} of {} tokens\n",
+                 count / 1e6, model.n_layers, std::min(kTokens, model.vocab_size), model.vocab_size);
+      model.n_layers = 1, model.vocab_size = std::min(kTokens, model.vocab_size);
+    }
     Module root({.dtype = DType::f64, .seed = static_cast<uint64_t>(config.trainer.seed)});
-    Decoder decoder{&root, "", config.model};
-    const int64_t time = std::min(a->tokens, config.model.block_size);
+    Decoder decoder{&root, "", model};
+    const int64_t time = std::min(a->tokens, model.block_size);
     std::vector<int32_t> ids(static_cast<size_t>(time));
     for (size_t i = 0; i < ids.size(); ++i)
-      ids[i] = static_cast<int32_t>(random_uniform(random_key(1, "gradcheck ids"), i) * static_cast<double>(config.model.vocab_size));
-    const auto f = [&](const std::vector<Tensor>& in) {
-      Context context{.training = true, .random = {.seed = 1}};  // the same dropout each time
-      return decoder(in[0], context);
-    };
-    const GradcheckReport report =
-        gradcheck(a->path, f, {from<int32_t>({1, time}, ids)}, decoder.parameters(), {.samples = a->samples});
-    fmt::print("{}", report.text());
-    if (!report.passed()) throw CLI::RuntimeError(1);
+      ids[i] = static_cast<int32_t>(random_uniform(random_key(1, "gradcheck ids"), i) *
+                                    static_cast<double>(model.vocab_size));
+    const Context context{.training = true, .random = {.seed = 1}};
+    const ModelCheckOptions options{
+        .gradcheck = a->options, .layer = a->layer, .progress = [](const std::string& text) {
+          fmt::print("{}", text);
+          std::fflush(stdout);
+        }};
+    const ModelCheck check = check_model(a->path, decoder, from<int32_t>({1, time}, ids), context, options);
+    fmt::print("{}", check.text());
+    if (!check.passed()) throw CLI::RuntimeError(1);
   });
 }
 

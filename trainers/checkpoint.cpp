@@ -78,11 +78,12 @@ std::filesystem::path find_file(const std::filesystem::path& path) {
   const bool yaml = path.extension() == ".yaml" || path.extension() == ".yml";
   check(!yaml || std::filesystem::is_directory(path), path.string(),
         "is a config, not a checkpoint; name a run folder");
-  for (const auto& candidate : {path, path / "checkpoint.safetensors", path / "last/checkpoint.safetensors",
-                                path / "checkpoints/last/checkpoint.safetensors",
-                                path / "checkpoints/best/checkpoint.safetensors"})
+  for (const auto& candidate :
+       {path, path / "checkpoint.safetensors", path / "last/checkpoint.safetensors",
+        path / "checkpoints/last/checkpoint.safetensors", path / "checkpoints/best/checkpoint.safetensors"})
     if (std::filesystem::is_regular_file(candidate)) return candidate;
-  fail(path.string(), "is no checkpoint: neither a file, nor a folder with checkpoint.safetensors, nor a run folder");
+  fail(path.string(),
+       "is no checkpoint: neither a file, nor a folder with checkpoint.safetensors, nor a run folder");
 }
 
 }  // namespace
@@ -123,7 +124,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(find_file(path
 
 const Tensor& Checkpoint::tensor_for(const std::string& name, const Tensor& like) const {
   const auto at = tensors_.find(name);
-  check(at != tensors_.end() && at->second.shape() == like.shape(), path_.string(), "has no tensor {} for {}", name, like);
+  check(at != tensors_.end() && at->second.shape() == like.shape(), path_.string(), "has no tensor {} for {}",
+        name, like);
   return at->second;
 }
 
@@ -136,18 +138,19 @@ void Checkpoint::load_model(Decoder& model) const {
     names.insert(p->path);
   }
   for (const auto& [name, tensor] : tensors_)
-    check(name.starts_with("adamw.") || names.contains(name), path_.string(), "has {} {}, which this model does not have",
-          name, tensor.shape());
+    check(name.starts_with("adamw.") || names.contains(name), path_.string(),
+          "has {} {}, which this model does not have", name, tensor.shape());
   for (auto& [parameter, value] : found) copy_into(value, parameter->value);
 }
 
 void Checkpoint::load(Trainer& trainer) const {
   std::vector<std::pair<Tensor, Tensor>> moments;
   for (Parameter* p : trainer.arena().parameters())
-    for (const auto& [prefix, flat] : {std::pair{"adamw.m.", &trainer.optimizer().m()}, std::pair{"adamw.v.", &trainer.optimizer().v()}}) {
+    for (const auto& [prefix, flat] :
+         {std::pair{"adamw.m.", &trainer.optimizer().m()}, std::pair{"adamw.v.", &trainer.optimizer().v()}}) {
       const Tensor& stored = tensor_for(prefix + p->path, p->value);
-      check(stored.dtype() == p->value.dtype(), path_.string(), "has {}{} {}; a run of {} cannot go on from it", prefix,
-            p->path, stored, p->value);
+      check(stored.dtype() == p->value.dtype(), path_.string(),
+            "has {}{} {}; a run of {} cannot go on from it", prefix, p->path, stored, p->value);
       moments.emplace_back(stored, moment_of(*flat, *p));
     }
   load_model(trainer.model());

@@ -22,6 +22,8 @@ struct TrainerConfig {
   int64_t early_stop = 0;
   int64_t seed = 1;
   std::string dtype = "f32";
+  bool audit = true;
+  bool trace_nonfinite = false;
   template <class V>
   void visit(V& v) {
     v("max_steps", max_steps, "optimizer steps", at_least(0));
@@ -34,6 +36,8 @@ struct TrainerConfig {
     v("sample_interval", sample_interval, "steps between samples of text; 0 for none", at_least(0));
     v("early_stop", early_stop, "evaluations without a better loss before the run stops; 0 never stops early", at_least(0));
     v("seed", seed, "of weights, data order and dropout", at_least(0));
+    v("audit", audit, "whether a run first proves that no position sees its future");
+    v("trace_nonfinite", trace_nonfinite, "whether every op is watched for its first value that is not finite; slow");
     v("dtype", dtype, "of parameters and activations", OneOf{{"f32", "f64"}});
   }
 };

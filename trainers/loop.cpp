@@ -11,6 +11,7 @@
 #include "framework/config/print.h"
 #include "framework/config/yaml.h"
 #include "framework/io/file.h"
+#include "trainers/audit.h"
 #include "trainers/progress.h"
 
 namespace bonsai {
@@ -55,20 +56,30 @@ const std::string kWrittenByTrain = "# What this run uses, defaults included. Wr
 // "trainer.max_steps is 70, was 50" for each key that differs.
 std::vector<std::string> changes(const RunConfig& before, const RunConfig& now) {
   std::vector<std::string> all;
-  const auto text = [](const ConfigKey& key) { return std::visit([](const auto& v) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) return std::string();
-    else return fmt::format("{}", v); }, key.value); };
+  const auto text = [](const ConfigKey& key) {
+    return std::visit(
+        [](const auto& v) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>)
+            return std::string();
+          else
+            return fmt::format("{}", v);
+        },
+        key.value);
+  };
   const std::vector<ConfigKey> old = config_keys(before);
   for (const ConfigKey& key : config_keys(now))
     for (const ConfigKey& other : old)
-      if (other.path == key.path && other.value != key.value) all.push_back(fmt::format("{} is {}, was {}", key.path, text(key), text(other)));
+      if (other.path == key.path && other.value != key.value)
+        all.push_back(fmt::format("{} is {}, was {}", key.path, text(key), text(other)));
   return all;
 }
 
 void check_same_model(const Checkpoint& checkpoint, const RunConfig& config) {
   for (const std::string& change : changes(checkpoint.config(), config))
-    if (change.starts_with("model.") && !change.starts_with("model.dropout") && !change.starts_with("model.deviation"))
-      throw ConfigError(fmt::format("{}: {}; a run goes on with its own model", checkpoint.file().string(), change));
+    if (change.starts_with("model.") && !change.starts_with("model.dropout") &&
+        !change.starts_with("model.deviation"))
+      throw ConfigError(
+          fmt::format("{}: {}; a run goes on with its own model", checkpoint.file().string(), change));
 }
 
 // metrics.jsonl, one object a line. A resumed run drops what came after its checkpoint.
@@ -77,7 +88,8 @@ class Metrics {
   Metrics(const std::filesystem::path& path, int64_t kept_steps) : path_(path) {
     std::string kept;
     std::ifstream old(path);
-    check(old.good() || !std::filesystem::exists(path), path.string(), "cannot be read; a run goes on with its lines");
+    check(old.good() || !std::filesystem::exists(path), path.string(),
+          "cannot be read; a run goes on with its lines");
     for (std::string line; std::getline(old, line);) {
       const auto object = nlohmann::json::parse(line, nullptr, false);
       const bool counts = object.is_object() && object.contains("step") && object["step"].is_number();
@@ -103,7 +115,8 @@ class Run {
  public:
   Run(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet)
       : config_(config), folder_(folder), lock_(locked(folder, resume)), trainer_(config) {
-    for (const auto& file : {folder.config(), folder.metrics(), folder.last(), folder.best()}) remove_unfinished(file);
+    for (const auto& file : {folder.config(), folder.metrics(), folder.last(), folder.best()})
+      remove_unfinished(file);
     std::string from = "there is no checkpoint yet: starting from step 0";
     // Of a run that was killed before its first regular checkpoint there may be the best.
     const std::filesystem::path file = std::filesystem::exists(folder.last()) ? folder.last() : folder.best();
@@ -111,11 +124,13 @@ class Run {
       const Checkpoint checkpoint(file);
       check_same_model(checkpoint, config);
       check(checkpoint.tokenizer()->serialise() == config.data->tokenizer()->serialise(), "train",
-            "{} was trained on other tokens than the data has now; the run cannot go on from it", file.string());
+            "{} was trained on other tokens than the data has now; the run cannot go on from it",
+            file.string());
       checkpoint.load(trainer_);
       summary_.progress = checkpoint.progress();
       if (file == folder.last()) saved_step_ = progress().step;
-      from = fmt::format("going on after step {}{}", progress().step, file == folder.last() ? "" : ", of the best checkpoint");
+      from = fmt::format("going on after step {}{}", progress().step,
+                         file == folder.last() ? "" : ", of the best checkpoint");
       for (const std::string& change : changes(checkpoint.config(), config)) from += "\n  " + change;
     }
     replace_text(folder.config(), kWrittenByTrain + dump_config(config_keys(config)));
@@ -128,10 +143,12 @@ class Run {
     const TrainerConfig& c = config_.trainer;
     InterruptScope interrupt;
     const auto& parameters = trainer_.arena().parameters();
-    const auto decayed = std::count_if(parameters.begin(), parameters.end(), [](const Parameter* p) { return p->decay; });
-    line_->note(fmt::format("{} parameters ({} tensors with weight decay, {} without), vocabulary {}, writing to {}",
-                            trainer_.parameter_count(), decayed, static_cast<int64_t>(parameters.size()) - decayed,
-                            config_.model.vocab_size, folder_.path.string()));
+    const auto decayed =
+        std::count_if(parameters.begin(), parameters.end(), [](const Parameter* p) { return p->decay; });
+    line_->note(
+        fmt::format("{} parameters ({} tensors with weight decay, {} without), vocabulary {}, writing to {}",
+                    trainer_.parameter_count(), decayed, static_cast<int64_t>(parameters.size()) - decayed,
+                    config_.model.vocab_size, folder_.path.string()));
     bool better = c.early_stop == 0 || progress().evaluations_without_better < c.early_stop;
     while (progress().step < c.max_steps && better && !interrupted_by) {
       const StepResult result = trainer_.step(progress().step);
@@ -149,8 +166,8 @@ class Run {
     }
     if (saved_step_ != progress().step) save_last();
     summary_.interrupted_by = interrupted_by;
-    line_->note(fmt::format("{} after {} steps; checkpoint in {}", interrupted_by ? "interrupted" : "done", progress().step,
-                            folder_.last().parent_path().string()));
+    line_->note(fmt::format("{} after {} steps; checkpoint in {}", interrupted_by ? "interrupted" : "done",
+                            progress().step, folder_.last().parent_path().string()));
     return summary_;
   }
 
@@ -195,7 +212,8 @@ class Run {
   }
 
   void sample() {
-    const std::string text = config_.data->sample(trainer_.model(), static_cast<uint64_t>(config_.trainer.seed));
+    const std::string text =
+        config_.data->sample(trainer_.model(), static_cast<uint64_t>(config_.trainer.seed));
     metrics_->write({{"step", progress().step}, {"sample", text}});
     line_->note("  | " + text.substr(0, text.find('\n')));
   }
@@ -228,32 +246,39 @@ bool is_run(const RunFolder& folder) {
     return first + "\n" == kWrittenByTrain;
   }
   const std::filesystem::directory_iterator entries(folder.path), end;
-  return std::all_of(entries, end, [&](const auto& entry) { return entry.path().filename().string().starts_with("config.yaml.tmp-"); });
+  return std::all_of(entries, end, [&](const auto& entry) {
+    return entry.path().filename().string().starts_with("config.yaml.tmp-");
+  });
 }
 
 }  // namespace
 
 void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer) {
   try {
-    config.data->prepare(config.model.block_size, static_cast<uint64_t>(config.trainer.seed), std::move(tokenizer));
+    config.data->prepare(config.model.block_size, static_cast<uint64_t>(config.trainer.seed),
+                         std::move(tokenizer));
   } catch (const Error& e) {
     throw ConfigError(e.what());
   }
   const int64_t needed = config.data->vocab_size();
   if (config.model.vocab_size == 0) config.model.vocab_size = needed;
   if (config.model.vocab_size != needed)
-    throw ConfigError(fmt::format("model.vocab_size is {}, but the data has {} tokens; leave it out to take theirs",
-                                  config.model.vocab_size, needed));
+    throw ConfigError(
+        fmt::format("model.vocab_size is {}, but the data has {} tokens; leave it out to take theirs",
+                    config.model.vocab_size, needed));
 }
 
 std::filesystem::path free_run_folder(const std::string& name) {
   for (int n = 1;; ++n)
-    if (const std::filesystem::path path = "runs/" + name + "-" + std::to_string(n); !std::filesystem::exists(path)) return path;
+    if (const std::filesystem::path path = "runs/" + name + "-" + std::to_string(n);
+        !std::filesystem::exists(path))
+      return path;
 }
 
 void check_run_folder(const RunFolder& folder, bool resume) {
   if (std::filesystem::exists(folder.path) && !resume)
-    throw ConfigError(fmt::format("{} exists; give --resume to go on with it, or another --out", folder.path.string()));
+    throw ConfigError(
+        fmt::format("{} exists; give --resume to go on with it, or another --out", folder.path.string()));
   if (resume && !std::filesystem::exists(folder.path))
     throw ConfigError(fmt::format("{} does not exist, so there is nothing to resume", folder.path.string()));
   if (resume && !is_run(folder)) throw ConfigError(fmt::format("{} is no run folder", folder.path.string()));
@@ -261,6 +286,12 @@ void check_run_folder(const RunFolder& folder, bool resume) {
 
 RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet) {
   check_run_folder(folder, resume);
+  if (config.trainer.audit) {
+    const AuditReport report = audit_model("of the model", config.model, AuditExtent::quick);
+    check(report.passed(), "train",
+          "the model sees what it is to predict, or nothing at all: {}trainer.audit=false would skip this",
+          report.text());
+  }
   return Run(config, folder, resume, quiet).run();
 }
 

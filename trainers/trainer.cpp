@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "framework/autograd/tape.h"
+#include "framework/checks/nonfinite.h"
 #include "trainers/schedule.h"
 
 namespace bonsai {
@@ -28,25 +30,35 @@ int64_t Trainer::parameter_count() const {
   return count;
 }
 
-StepResult Trainer::step(int64_t step) {
+StepResult Trainer::accumulate_gradients(int64_t step) {
   const TrainerConfig& c = config_.trainer;
   const auto seed = static_cast<uint64_t>(c.seed);
   arena_.zero_gradients();
-  double sum = 0;
   StepResult result;
   for (int64_t micro = 0; micro < c.accumulation; ++micro) {
     const Batch batch = config_.data->batch({.seed = seed, .step = step, .micro_batch = micro}, c.batch_size);
-    Context context{.training = true,
-                    .random = {.seed = seed, .step = static_cast<uint32_t>(step), .micro_batch = static_cast<uint16_t>(micro)}};
+    Context context{
+        .training = true,
+        .random = {
+            .seed = seed, .step = static_cast<uint32_t>(step), .micro_batch = static_cast<uint16_t>(micro)}};
     Tape tape;
     const LossSum loss = loss_of(model_, batch, context);
     tape.backward(loss.sum);
-    sum += loss.sum.item();
+    result.loss += loss.sum.item();
     result.tokens += loss.tokens;
   }
-  result.loss = result.tokens > 0 ? sum / static_cast<double>(result.tokens) : 0;
-  if (!std::isfinite(result.loss)) fail_not_finite(step, result.loss);
-  result.learning_rate = learning_rate(config_.schedule, step, c.max_steps);
+  return result;
+}
+
+StepResult Trainer::step(int64_t step) {
+  NonfiniteTrace trace;
+  std::optional<ScopedWatcher> watch;
+  if (config_.trainer.trace_nonfinite) watch.emplace(trace);
+  StepResult result = accumulate_gradients(step);
+  watch.reset();
+  result.loss = result.tokens > 0 ? result.loss / static_cast<double>(result.tokens) : 0;
+  if (!std::isfinite(result.loss) || trace.found()) fail_not_finite(step, result.loss);
+  result.learning_rate = learning_rate(config_.schedule, step, config_.trainer.max_steps);
   const StepState state = optimizer_.step(step, result.learning_rate, result.tokens);
   if (!state.finite) fail_not_finite(step, result.loss);
   result.gradient_norm = state.gradient_norm;
@@ -62,7 +74,14 @@ void Trainer::fail_not_finite(int64_t step, double loss) {
     where = "the gradient of " + p->path + " is the first that is not finite";
     break;
   }
-  fail("train", "at step {} the loss is {} and {}; no weight was changed", step, loss, where);
+  NonfiniteTrace trace;
+  {
+    const ScopedWatcher watch(trace);
+    accumulate_gradients(step);
+  }
+  fail("train", "at step {} the loss is {} and {}; {}; no weight was changed", step,
+       std::isnan(loss) ? NAN : loss, where,
+       trace.found() ? "first of all " + trace.text() : "no op made a value that is not finite");
 }
 
 }  // namespace bonsai

@@ -21,7 +21,8 @@ class Trainer {
   explicit Trainer(const RunConfig& config);
 
   // Step number `step`, from 0: draw the micro-batches, forward, backward, clip, update. Where the loss or a
-  // gradient is not finite, an Error names the step and the first bad parameter, and no weight has changed.
+  // gradient is not finite, an Error names the step, the first bad parameter and, from a second try under watch, the
+  // op that made the first bad value; no weight has changed. With trace_nonfinite every step is under watch.
   StepResult step(int64_t step);
 
   int64_t parameter_count() const;
@@ -31,6 +32,7 @@ class Trainer {
   const RunConfig& config() const { return config_; }
 
  private:
+  StepResult accumulate_gradients(int64_t step);  // the loss is still the sum
   [[noreturn]] void fail_not_finite(int64_t step, double loss);
 
   RunConfig config_;

@@ -13,10 +13,12 @@ namespace bonsai {
 
 struct GradcheckOptions {
   double tolerance = 1e-6;  // of gradcheck_error
-  double step = 1e-3;       // a failing line is tried again with 1/30 and 1/1000 of it, to step over no kink
-  int64_t in_full = 4096;   // a tensor of up to so many elements is checked in each of them
-  int64_t samples = 256;    // of a larger one so many are, chosen at random,
-  int64_t directions = 4;   // and so many random directions
+  double step =
+      1e-3;  // a failing line is tried again with others, to step over no kink and to drown rounding
+  int64_t in_full = 4096;        // a tensor of up to so many elements is checked in each of them
+  int64_t input_in_full = 4096;  // the same of an input
+  int64_t samples = 256;         // of a larger one so many are, chosen at random,
+  int64_t directions = 4;        // and so many random directions
   uint64_t seed = 1;
 };
 
@@ -26,10 +28,10 @@ double gradcheck_error(double analytic, double numeric);
 // What a failing gradient is, told from its error at step after step.
 enum class Fault {
   none,
-  wrong,               // the differences settle on another value
-  float_noise,         // they never settle, but scatter around the gradient: f rounds to less than f64
-  kink,                // the slopes to the left and to the right settle on different values
-  not_deterministic    // the same inputs gave two results
+  wrong,             // the differences settle on another value
+  float_noise,       // they never settle, but scatter around the gradient: f rounds to less than f64
+  kink,              // the slopes to the left and to the right settle on different values
+  not_deterministic  // the same inputs gave two results
 };
 
 // One step of the error-against-step curve of a failure.
@@ -40,11 +42,11 @@ struct CurvePoint {
 // One input or parameter, with its worst line.
 struct GradcheckTensor {
   std::string name;
-  std::string op;     // the op that reads it
+  std::string op;  // the op that reads it
   std::string shape;
   int64_t elements = 0, checked = 0, directions = 0;
-  int64_t closer = 0;  // lines that passed at a smaller step only: a kink was near
-  std::string place;   // of the worst: "at (2,0)", "along a random direction"
+  int64_t other_step = 0;  // lines that passed at another step only: a kink was near, or much rounding
+  std::string place;       // of the worst: "at (2,0)", "along a random direction"
   double analytic = 0, numeric = 0, error = 0;
   bool all_zero = false;
   Fault fault = Fault::none;

@@ -20,7 +20,8 @@ Tensor mapped(const Tensor& g, const std::function<double(const std::vector<doub
   for (int64_t i = 0; i < g.elements(); ++i) {
     Shape index = g.shape();
     int64_t rest = i;
-    for (int axis = index.rank - 1; axis >= 0; --axis) index.dim[axis] = rest % g.size(axis), rest /= g.size(axis);
+    for (int axis = index.rank - 1; axis >= 0; --axis)
+      index.dim[axis] = rest % g.size(axis), rest /= g.size(axis);
     to.push_back(at(from, index));
   }
   return tensor(g.shape(), to, g.dtype());
@@ -45,7 +46,8 @@ std::vector<Change> changes_of(const Shape& shape) {
   for (int a = 0; a < shape.rank; ++a)
     for (int b = a + 1; b < shape.rank; ++b)
       if (shape.dim[a] == shape.dim[b] && shape.dim[a] > 1)
-        all.push_back({fmt::format("axes {} and {} swapped", a, b), "the gradient is symmetric in them", [=](const Tensor& g) {
+        all.push_back({fmt::format("axes {} and {} swapped", a, b), "the gradient is symmetric in them",
+                       [=](const Tensor& g) {
                          return mapped(g, [&](const std::vector<double>& v, Shape index) {
                            std::swap(index.dim[a], index.dim[b]);
                            return element(v, g.shape(), index);
@@ -53,7 +55,8 @@ std::vector<Change> changes_of(const Shape& shape) {
                        }});
   for (int axis = 0; axis < shape.rank; ++axis)
     if (shape.dim[axis] > 1)
-      all.push_back({fmt::format("index of axis {} off by one", axis), "the gradient is the same all along it", [=](const Tensor& g) {
+      all.push_back({fmt::format("index of axis {} off by one", axis),
+                     "the gradient is the same all along it", [=](const Tensor& g) {
                        return mapped(g, [&](const std::vector<double>& v, Shape index) {
                          index.dim[axis] = (index.dim[axis] + 1) % g.size(axis);
                          return element(v, g.shape(), index);
@@ -70,7 +73,9 @@ struct Listener final : OpWatcher {
     Tensor gradient;
   };
   std::vector<Seen> seen;
-  void gradient(const char* op, size_t node, size_t input, Tensor& g) override { seen.push_back({op, node, input, g.copy()}); }
+  void gradient(const char* op, size_t node, size_t input, Tensor& g) override {
+    seen.push_back({op, node, input, g.copy()});
+  }
 };
 
 struct Tamperer final : OpWatcher {
@@ -99,7 +104,8 @@ class Differences {
   Differences(Probe& probe, const GradcheckOptions& options) : options_(options) {
     for (const auto& target : probe.targets) {
       auto& list = slopes_.emplace_back();
-      for (int64_t i = 0; i < target.value.elements(); ++i) list.push_back(Line(probe, target.value, i).slope(options.step));
+      for (int64_t i = 0; i < target.value.elements(); ++i)
+        list.push_back(Line(probe, target.value, i).slope(options.step));
     }
   }
   bool refuse(const std::vector<Tensor>& gradients) const {
@@ -131,7 +137,8 @@ MutationReport mutate(const OpCase& row) {
   const Differences differences(probe, {});
   check(!differences.refuse(right), "mutate", "{}: the gradient is wrong before any change", row.name());
 
-  const auto judge = [&](const std::string& mutant, const std::string& otherwise, const std::vector<Tensor>& gradients) {
+  const auto judge = [&](const std::string& mutant, const std::string& otherwise,
+                         const std::vector<Tensor>& gradients) {
     if (same(gradients, right)) {
       report.equivalent.push_back(fmt::format("{} ({})", mutant, otherwise));
       return false;

@@ -15,8 +15,8 @@ namespace bonsai {
 
 // A kernel of backward with a part of its formula changed.
 struct KernelMutant {
-  std::string kernel, change;  // "tanh_backward", "1 left out of 1 - y^2"
-  std::string otherwise;       // why it may change no gradient
+  std::string kernel, change;               // "tanh_backward", "1 left out of 1 - y^2"
+  std::string otherwise;                    // why it may change no gradient
   std::function<void(KernelTable&)> plant;  // in float64
 };
 const std::vector<KernelMutant>& kernel_mutants();
@@ -26,9 +26,10 @@ struct MutationReport {
   std::string row;
   int64_t caught = 0;
   std::vector<std::string> missed;
-  std::vector<std::string> equivalent;  // "tanh 0 input 0: axes 0 and 2 swapped (the gradient is symmetric in them)"
-  std::set<std::string> effective;      // kernel mutants that changed a gradient here, "kernel: change"
-  std::set<std::string> called;         // kernels with mutants that backward called
+  std::vector<std::string>
+      equivalent;  // "tanh 0 input 0: axes 0 and 2 swapped (the gradient is symmetric in them)"
+  std::set<std::string> effective;  // kernel mutants that changed a gradient here, "kernel: change"
+  std::set<std::string> called;     // kernels with mutants that backward called
 };
 
 MutationReport mutate(const OpCase& row);

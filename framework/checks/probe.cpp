@@ -25,13 +25,14 @@ Probe::Probe(const DifferentiableFunction& f, const std::vector<Tensor>& inputs,
   check(y && y.dtype() == DType::f64, "gradcheck", "the result must be f64, got {}", y);
   shape_ = y.shape();
   const RandomKey key = random_key(seed, "gradcheck cotangent");
-  for (int64_t i = 0; i < y.elements(); ++i) cotangent_.push_back(random_normal(key, static_cast<uint64_t>(i)));
+  for (int64_t i = 0; i < y.elements(); ++i)
+    cotangent_.push_back(random_normal(key, static_cast<uint64_t>(i)));
 }
 
 double Probe::value() const {
   const std::vector<double> y = f_(inputs_).values();
-  check(y.size() == cotangent_.size(), "gradcheck", "the function gave {} elements, then {}", cotangent_.size(),
-        y.size());
+  check(y.size() == cotangent_.size(), "gradcheck", "the function gave {} elements, then {}",
+        cotangent_.size(), y.size());
   double sum = 0;
   for (size_t i = 0; i < y.size(); ++i) sum += y[i] * cotangent_[i];
   return sum;
@@ -56,9 +57,9 @@ std::vector<Tensor> Probe::gradients(const std::function<void(KernelTable&)>& pl
     while (!t.parameter && !(watched[input] && is_floating(watched[input].dtype()))) ++input;
     const Tensor& x = t.parameter ? t.value : watched[input++];
     for (const Tape::Entry& e : entries) {
-      const bool reads = t.parameter
-                             ? std::find(e.parameters.begin(), e.parameters.end(), t.parameter) != e.parameters.end()
-                             : std::find(e.inputs.begin(), e.inputs.end(), x.link().slot) != e.inputs.end();
+      const bool reads =
+          t.parameter ? std::find(e.parameters.begin(), e.parameters.end(), t.parameter) != e.parameters.end()
+                      : std::find(e.inputs.begin(), e.inputs.end(), x.link().slot) != e.inputs.end();
       if (reads) t.reader = e.op;
       if (reads) break;
     }
@@ -67,7 +68,8 @@ std::vector<Tensor> Probe::gradients(const std::function<void(KernelTable&)>& pl
   return all;
 }
 
-Line::Line(const Probe& probe, Tensor x, int64_t element) : probe_(probe), x_{std::move(x)}, element_(element) {
+Line::Line(const Probe& probe, Tensor x, int64_t element)
+    : probe_(probe), x_{std::move(x)}, element_(element) {
   origin_ = {{x_[0].span<double>()[static_cast<size_t>(element)]}};
   direction_ = {{1}};
   size_ = std::max(1.0, std::abs(origin_[0][0]));

@@ -38,7 +38,7 @@ class Probe {
   std::vector<Tape::Entry> entries;  // what gradients() recorded
 
  private:
-  const DifferentiableFunction& f_;
+  DifferentiableFunction f_;
   std::vector<Tensor> inputs_;
   std::vector<double> cotangent_;
   Shape shape_;
@@ -48,15 +48,16 @@ class Probe {
 class Line {
  public:
   Line(const Probe& probe, Tensor x, int64_t element);  // v is one element
-  Line(const Probe& probe, std::vector<Tensor> x, RandomKey key);  // v is normal in every element of all these
+  Line(const Probe& probe, std::vector<Tensor> x,
+       RandomKey key);  // v is normal in every element of all these
   ~Line();
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
 
   double operator()(double t) const;
-  double slope(double step) const;                              // by five points; its error falls with step^4
-  double dot(const std::vector<Tensor>& gradients) const;       // sum of g * v
-  double size() const { return size_; }                         // of x, at least 1: what a step is relative to
+  double slope(double step) const;                         // by five points; its error falls with step^4
+  double dot(const std::vector<Tensor>& gradients) const;  // sum of g * v
+  double size() const { return size_; }                    // of x, at least 1: what a step is relative to
 
  private:
   void move(double t) const;

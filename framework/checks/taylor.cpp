@@ -6,52 +6,88 @@
 #include <cmath>
 
 namespace bonsai {
+namespace {
 
-std::string TaylorReport::text() const {
-  std::string out = fmt::format("taylor {}: {}, ", name, passed() ? "passed" : "FAILED");
-  if (linear) return out + "linear along the direction: no remainder but rounding\n";
-  out += fmt::format("slope {:.3f} (at least {}) from", least, kLeast);
-  for (const double s : slopes) out += fmt::format(" {:.2f}", s);
-  return out + "\n";
+constexpr int kHalvings = 12;
+
+TaylorLine along_line(const std::string& along, const Line& line, double slope, int64_t elements) {
+  TaylorLine result{.along = along, .slopes = {}};
+  // The direction has length sqrt(elements): the first step moves the point by 0.05.
+  double h = 0.05 / std::sqrt(std::max(1.0, static_cast<double>(elements)));
+  const double here = line(0);
+  std::vector<double> remainders;
+  double rounding = 1e-14 * std::abs(h * slope);
+  for (int k = 0; k < kHalvings; ++k, h /= 2) {
+    const double there = line(h);
+    remainders.push_back(std::abs(there - here - h * slope));
+    rounding = std::max(rounding, 1e-14 * (std::abs(there) + std::abs(here)));
+  }
+  if (std::isnan(here) || std::isnan(slope)) return result;
+  const double floor = 30 * rounding;  // what lies above it has digits enough for a slope
+  result.linear = remainders[0] <= floor;
+  for (size_t k = 0; k + 1 < remainders.size() && remainders[k + 1] > floor; ++k)
+    result.slopes.push_back(std::log2(remainders[k] / remainders[k + 1]));
+  if (result.slopes.empty()) {
+    result.linear |= remainders[1] <= floor;
+    return result;
+  }
+  const auto last = static_cast<int64_t>(std::min<size_t>(3, result.slopes.size()));
+  std::vector<double> end(result.slopes.end() - last, result.slopes.end());
+  std::sort(end.begin(), end.end());
+  result.least = end[(end.size() - 1) / 2];
+  return result;
 }
 
-TaylorReport taylor(const std::string& name, const DifferentiableFunction& f, const std::vector<Tensor>& inputs,
-                    const std::vector<Parameter*>& parameters, uint64_t seed) {
+}  // namespace
+
+bool TaylorReport::passed() const {
+  return !lines.empty() &&
+         std::all_of(lines.begin(), lines.end(), [](const TaylorLine& l) { return l.passed(); });
+}
+
+std::string TaylorReport::text() const {
+  std::string out = fmt::format("taylor {}: {}", name, passed() ? "passed" : "FAILED");
+  const auto slopes = [](const TaylorLine& line) {
+    if (line.linear) return std::string(" linear, no remainder but rounding");
+    std::string text;
+    for (const double s : line.slopes) text += fmt::format(" {:.2f}", s);
+    return text;
+  };
+  if (!lines.empty())
+    out += fmt::format(", slopes along {} as h halves:{}\n", lines[0].along, slopes(lines[0]));
+  int shown = 0;
+  for (size_t i = 1; i < lines.size(); ++i)
+    if (!lines[i].passed() && ++shown <= 4)
+      out += fmt::format("  along {} the slope is {:.2f} (at least {}):{}\n", lines[i].along, lines[i].least,
+                         TaylorLine::kLeast, slopes(lines[i]));
+  if (shown > 4) out += fmt::format("  and along {} more\n", shown - 4);
+  return out;
+}
+
+TaylorReport taylor(const std::string& name, const DifferentiableFunction& f,
+                    const std::vector<Tensor>& inputs, const std::vector<Parameter*>& parameters,
+                    uint64_t seed) {
   Probe probe(f, inputs, parameters, seed);
   const std::vector<Tensor> gradients = probe.gradients();
   return taylor(name, probe, gradients, seed);
 }
 
-TaylorReport taylor(const std::string& name, Probe& probe, const std::vector<Tensor>& gradients, uint64_t seed) {
+TaylorReport taylor(const std::string& name, Probe& probe, const std::vector<Tensor>& gradients,
+                    uint64_t seed) {
   TaylorReport report;
   report.name = name;
   std::vector<Tensor> x;
-  double length = 0;
-  for (const auto& target : probe.targets) x.push_back(target.value), length += static_cast<double>(target.value.elements());
-  const Line line(probe, x, random_key(seed, "taylor direction"));
-  const double here = line(0), slope = line.dot(gradients);
-  // The direction has length sqrt(elements): a step moves the point by 0.05 at first.
-  double h = 0.05 / std::sqrt(std::max(1.0, length));
-  double floor = 0;
-  for (int k = 0; k < 12; ++k, h /= 2) {
-    const double there = line(h);
-    report.steps.push_back(h);
-    report.remainders.push_back(std::abs(there - here - h * slope));
-    floor = std::max(floor, 1e-14 * (std::abs(there) + std::abs(here)));
+  int64_t elements = 0;
+  for (const auto& target : probe.targets) x.push_back(target.value), elements += target.value.elements();
+  {
+    const Line line(probe, x, random_key(seed, "taylor direction"));
+    report.lines.push_back(along_line("all tensors", line, line.dot(gradients), elements));
   }
-  floor = std::max(floor, 1e-14 * std::abs(report.steps[0] * slope)) * 30;
-  const auto& r = report.remainders;
-  if (std::isnan(here) || std::isnan(slope)) return report;
-  report.linear = r[0] <= floor;
-  for (size_t k = 0; k + 1 < r.size() && r[k + 1] > floor; ++k) report.slopes.push_back(std::log2(r[k] / r[k + 1]));
-  if (report.slopes.size() < 3) {
-    report.linear |= report.slopes.empty() && r[1] <= floor;
-    report.least = report.slopes.empty() ? 0 : *std::min_element(report.slopes.begin(), report.slopes.end());
-    return report;
+  for (size_t i = 0; x.size() > 1 && i < x.size(); ++i) {
+    const Line line(probe, {x[i]}, random_key(seed, "taylor direction " + probe.targets[i].name));
+    report.lines.push_back(
+        along_line(probe.targets[i].name, line, line.dot({gradients[i]}), x[i].elements()));
   }
-  std::vector<double> last(report.slopes.end() - 3, report.slopes.end());
-  std::sort(last.begin(), last.end());
-  report.least = last[1];
   return report;
 }
 

@@ -1,0 +1,45 @@
+// Leak audit: by exact zeros of the Jacobian, no output of a causal model depends on a later position, on
+// another row of the batch, or on padding.
+//
+// Row b of one batch asks for the gradient of its output b alone, so one backward pass shows what every position
+// depends on. A mask that adds -1e4 or -1e9 instead of -inf hides its leak in rounding while scores are small:
+// the audit turns the attention scale up by 1e5 and 1e12, which out-shouts it. The lowest float hides even then, but
+// not in a query that may see nothing at all: there, behind padding, it gives every key the same weight.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "framework/core/tensor.h"
+
+namespace bonsai {
+
+struct AuditConditions {
+  double attention_scale = 1;  // times that of every attention
+  Tensor attend = {};          // i32 (B,T): keys that are 0 here are padding; undefined: there is none
+};
+
+// Embeddings (B,T,C) in, outputs (B,T,any width) out, without randomness.
+using AuditedFunction = std::function<Tensor(const Tensor& x, const AuditConditions& conditions)>;
+
+struct AuditOptions {
+  int64_t positions = 0;          // outputs that are asked for what they depend on, evenly spread; 0: all
+  int64_t positions_scaled = 16;  // the same, of each further condition
+  int64_t tokens_at_once = 8192;  // of a batch, as memory allows
+  uint64_t seed = 1;
+};
+
+struct AuditReport {
+  std::string name;
+  int64_t time = 0, positions = 0;
+  std::vector<std::string> leaks;    // "position 3 depends on position 5, which comes later"
+  std::vector<std::string> missing;  // dependences that must exist: without them the zeros prove nothing
+  bool passed() const { return leaks.empty() && missing.empty() && positions > 0; }
+  std::string text() const;  // at most 12 lines
+};
+
+AuditReport leak_audit(const std::string& name, const AuditedFunction& f, int64_t time, int64_t width,
+                       DType dtype = DType::f32, const AuditOptions& options = {});
+
+}  // namespace bonsai

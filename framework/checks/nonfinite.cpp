@@ -1,0 +1,72 @@
+#include "framework/checks/nonfinite.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace bonsai {
+namespace {
+
+struct Seen {
+  bool nan = false, infinite = false;
+  double least = INFINITY, most = -INFINITY;  // of the finite values
+
+  explicit Seen(const Tensor& x) {
+    if (!x || !is_floating(x.dtype())) return;
+    for (const double v : x.detach().values()) {
+      nan |= std::isnan(v), infinite |= std::isinf(v);
+      if (std::isfinite(v)) least = std::min(least, v), most = std::max(most, v);
+    }
+  }
+  bool finite() const { return !nan && !infinite; }
+  std::string text(const Tensor& x) const {
+    std::string out = x.describe();
+    if (least <= most) out += fmt::format(" from {:.4g} to {:.4g}", least, most);
+    return out + (nan ? " with nan" : infinite ? " with inf" : "");
+  }
+};
+
+std::string place(const char* op) {
+  const std::string* path = PathScope::current();
+  return path && !path->empty() ? fmt::format("[{}] in {}", op, *path) : fmt::format("[{}]", op);
+}
+
+}  // namespace
+
+void NonfiniteTrace::result(const char* op, std::span<const TensorRef> inputs, const Tensor& y) {
+  if (found() || !y || !is_floating(y.dtype())) return;
+  const Seen made(y);
+  if (made.finite()) return;
+  bool nan = false, finite = true;
+  std::string from;
+  for (const Tensor& x : inputs) {
+    if (!x || !is_floating(x.dtype())) continue;
+    const Seen given(x);
+    nan |= given.nan, finite &= given.finite();
+    from += (from.empty() ? "" : ", ") + given.text(x);
+    if (x.parameter() && !given.finite()) {
+      text_ = fmt::format("{} read {}", place(op), given.text(x));
+      return;
+    }
+  }
+  const bool meant = std::strcmp(op, "causal_mask") == 0 && !made.nan;
+  if ((made.nan && !nan) || (made.infinite && finite && !meant))
+    text_ = fmt::format("{} made {} of {}", place(op), made.nan ? "nan" : "inf", from);
+}
+
+void NonfiniteTrace::upstream(const char*, size_t, const Tensor& dy) {
+  if (found()) return;
+  const Seen seen(dy);
+  nan_above_ = seen.nan, finite_above_ = seen.finite();
+  above_ = seen.text(dy);
+}
+
+void NonfiniteTrace::gradient(const char* op, size_t, size_t input, Tensor& gradient) {
+  if (found()) return;
+  const Seen made(gradient);
+  if ((made.nan && !nan_above_) || (made.infinite && finite_above_))
+    text_ = fmt::format("the backward of {} made {} in the gradient of its input {}, {}, of the gradient {}",
+                        place(op), made.nan ? "nan" : "inf", input, gradient.describe(), above_);
+}
+
+}  // namespace bonsai

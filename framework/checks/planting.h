@@ -1,0 +1,35 @@
+// What kernel_mutants.cpp and row_mutants.cpp share: how a mutant is put into the kernel table. Both are in plain
+// loops over float64; the formula stands beside each group, and what is changed is named as text.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "framework/autograd/dispatch.h"
+#include "framework/checks/mutate.h"
+
+namespace bonsai::planting {
+
+using Mutants = std::vector<KernelMutant>;
+
+// The real kernels, whatever is planted.
+const KernelTable& real();
+int64_t& calls();
+
+// A mutant of one entry of the table. F has the entry's arguments and captures nothing.
+template <class... Args, class F>
+void add(Mutants& all, Kernel<void(Args...)> KernelTable::*entry, const char* change, F,
+         const char* otherwise = "") {
+  static_assert(std::is_empty_v<F>);
+  all.push_back({(real().*entry).name, change, otherwise, [entry](KernelTable& table) {
+                   (table.*entry).run = [](Args... args) {
+                     ++calls();
+                     F{}(args...);
+                   };
+                 }});
+}
+
+void add_row_mutants(Mutants& all);  // of norms, softmax, tables, losses, attention
+
+}  // namespace bonsai::planting

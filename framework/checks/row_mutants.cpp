@@ -1,0 +1,306 @@
+// The kernels of backward with a part of their formula changed: those of rows, tables and attention.
+#include "framework/checks/planting.h"
+
+namespace bonsai::planting {
+namespace {
+
+// f(row's first element, n) for every row of the last axis.
+template <class F>
+void rows(View x, F f) {
+  const int64_t n = x.shape[-1];
+  for (int64_t row = 0; row < x.shape.rows(); ++row) f(row * n, n);
+}
+
+void norms(Mutants& all) {
+  // dx = y (dy - sum(y dy))
+  static constexpr auto softmax = [](View y, View dy, MutView dx, double own, double others,
+                                     int64_t left_out) {
+    rows(y, [&](int64_t at, int64_t n) {
+      const double *p = y.as<double>() + at, *d = dy.as<double>() + at;
+      double sum = 0;
+      for (int64_t i = 0; i < n - left_out; ++i) sum += p[i] * d[i];
+      for (int64_t i = 0; i < n; ++i) dx.as<double>()[at + i] = p[i] * (own * d[i] - others * sum);
+    });
+  };
+  add(all, &KernelTable::softmax_backward, "dy left out",
+      [](View y, View dy, MutView dx) { softmax(y, dy, dx, 0, 1, 0); });
+  add(all, &KernelTable::softmax_backward, "sum left out",
+      [](View y, View dy, MutView dx) { softmax(y, dy, dx, 1, 0, 0); });
+  add(all, &KernelTable::softmax_backward, "last term of the sum left out",
+      [](View y, View dy, MutView dx) { softmax(y, dy, dx, 1, 1, 1); });
+  // dx = dy - exp(y) sum(dy)
+  static constexpr auto log_softmax = [](View y, View dy, MutView dx, double own, double others) {
+    rows(y, [&](int64_t at, int64_t n) {
+      double sum = 0;
+      for (int64_t i = 0; i < n; ++i) sum += dy.as<double>()[at + i];
+      for (int64_t i = 0; i < n; ++i)
+        dx.as<double>()[at + i] =
+            own * dy.as<double>()[at + i] - others * std::exp(y.as<double>()[at + i]) * sum;
+    });
+  };
+  add(all, &KernelTable::log_softmax_backward, "dy left out",
+      [](View y, View dy, MutView dx) { log_softmax(y, dy, dx, 0, 1); });
+  add(all, &KernelTable::log_softmax_backward, "exp(y) sum left out",
+      [](View y, View dy, MutView dx) { log_softmax(y, dy, dx, 1, 0); });
+  // dx = rstd (w dy - mean(w dy) - x_hat mean(w dy x_hat)), dw = sum of dy x_hat, db = sum of dy
+  static constexpr auto layer_norm = [](View x, View w, View stats, View dy, MutView dx, double own,
+                                        double mean, double hat) {
+    if (!dx.data) return;
+    rows(x, [&](int64_t at, int64_t n) {
+      const double *in = x.as<double>() + at, *d = dy.as<double>() + at,
+                   *s = stats.as<double>() + 2 * (at / n);
+      const auto x_hat = [&](int64_t i) { return (in[i] - in[0] - s[0]) * s[1]; };
+      double sum = 0, sum_hat = 0;
+      for (int64_t i = 0; i < n; ++i)
+        sum += w.as<double>()[i] * d[i], sum_hat += w.as<double>()[i] * d[i] * x_hat(i);
+      for (int64_t i = 0; i < n; ++i)
+        dx.as<double>()[at + i] =
+            s[1] * (own * w.as<double>()[i] * d[i] - mean * sum / static_cast<double>(n) -
+                    hat * x_hat(i) * sum_hat / static_cast<double>(n));
+    });
+  };
+  add(all, &KernelTable::layer_norm_backward, "w dy left out",
+      [](View x, View w, View s, View dy, MutView dx, GradView dw, GradView db) {
+        real().layer_norm_backward(x, w, s, dy, {}, dw, db);
+        layer_norm(x, w, s, dy, dx, 0, 1, 1);
+      });
+  add(all, &KernelTable::layer_norm_backward, "mean(w dy) left out",
+      [](View x, View w, View s, View dy, MutView dx, GradView dw, GradView db) {
+        real().layer_norm_backward(x, w, s, dy, {}, dw, db);
+        layer_norm(x, w, s, dy, dx, 1, 0, 1);
+      });
+  add(all, &KernelTable::layer_norm_backward, "x_hat mean(w dy x_hat) left out",
+      [](View x, View w, View s, View dy, MutView dx, GradView dw, GradView db) {
+        real().layer_norm_backward(x, w, s, dy, {}, dw, db);
+        layer_norm(x, w, s, dy, dx, 1, 1, 0);
+      });
+  add(all, &KernelTable::layer_norm_backward, "last row of dw left out",
+      [](View x, View w, View s, View dy, MutView dx, GradView dw, GradView db) {
+        View fewer = x, d = dy;
+        fewer.shape = d.shape = {x.shape.rows() - 1, x.shape[-1]};
+        real().layer_norm_backward(x, w, s, dy, dx, {}, db);
+        real().layer_norm_backward(fewer, w, s, d, {}, dw, {});
+      });
+  add(
+      all, &KernelTable::layer_norm_backward, "last row of db left out",
+      [](View x, View w, View s, View dy, MutView dx, GradView dw, GradView db) {
+        View fewer = x, d = dy;
+        fewer.shape = d.shape = {x.shape.rows() - 1, x.shape[-1]};
+        real().layer_norm_backward(x, w, s, dy, dx, dw, {});
+        real().layer_norm_backward(fewer, w, s, d, {}, {}, db);
+      },
+      "the row has no bias");
+  // dx = r (w dy - x r^2 mean(w dy x)), dw = sum of dy x r
+  static constexpr auto rms_norm = [](View x, View w, View stats, View dy, MutView dx, double own,
+                                      double pull) {
+    if (!dx.data) return;
+    rows(x, [&](int64_t at, int64_t n) {
+      const double *in = x.as<double>() + at, *d = dy.as<double>() + at, r = stats.as<double>()[at / n];
+      double sum = 0;
+      for (int64_t i = 0; i < n; ++i) sum += w.as<double>()[i] * d[i] * in[i];
+      for (int64_t i = 0; i < n; ++i)
+        dx.as<double>()[at + i] =
+            r * (own * w.as<double>()[i] * d[i] - pull * in[i] * r * r * sum / static_cast<double>(n));
+    });
+  };
+  add(all, &KernelTable::rms_norm_backward, "w dy left out",
+      [](View x, View w, View s, View dy, MutView dx, GradView dw) {
+        real().rms_norm_backward(x, w, s, dy, {}, dw);
+        rms_norm(x, w, s, dy, dx, 0, 1);
+      });
+  add(all, &KernelTable::rms_norm_backward, "x r^2 mean(w dy x) left out",
+      [](View x, View w, View s, View dy, MutView dx, GradView dw) {
+        real().rms_norm_backward(x, w, s, dy, {}, dw);
+        rms_norm(x, w, s, dy, dx, 1, 0);
+      });
+  add(all, &KernelTable::rms_norm_backward, "last row of dw left out",
+      [](View x, View w, View s, View dy, MutView dx, GradView dw) {
+        View fewer = x, d = dy;
+        fewer.shape = d.shape = {x.shape.rows() - 1, x.shape[-1]};
+        real().rms_norm_backward(x, w, s, dy, dx, {});
+        real().rms_norm_backward(fewer, w, s, d, {}, dw);
+      });
+}
+
+void tables(Mutants& all) {
+  // dtable[id] += dy
+  static constexpr auto scatter = [](View ids, View dy, int64_t count, GradView table, int64_t shift,
+                                     bool sums) {
+    const int64_t n = dy.shape[-1];
+    std::fill_n(table.as<double>(), count * n, 0.0);
+    for (int64_t i = 0; i < ids.shape.elements(); ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double& to = table.as<double>()[(ids.as<int32_t>()[i] + shift) % count * n + j];
+        to = dy.as<double>()[i * n + j] + (sums ? to : 0);
+      }
+  };
+  add(all, &KernelTable::embedding_backward, "overwritten where an id comes again",
+      [](View ids, View dy, int64_t count, GradView table) { scatter(ids, dy, count, table, 0, false); });
+  add(all, &KernelTable::embedding_backward, "ids off by one",
+      [](View ids, View dy, int64_t count, GradView table) { scatter(ids, dy, count, table, 1, true); });
+  add(all, &KernelTable::embedding_backward, "last id left out",
+      [](View ids, View dy, int64_t count, GradView table) {
+        View fewer = ids;
+        fewer.shape = {ids.shape.elements() - 1};
+        scatter(fewer, dy, count, table, 0, true);
+      });
+  // dlogits = dloss (softmax - target) / count, target = (1 - s) one_hot + s / V
+  static constexpr auto cross_entropy = [](View logits, View target, View stats, View dloss,
+                                           const CrossEntropy& o, MutView d, double soft, double hard,
+                                           int64_t shift) {
+    const int64_t count =
+        o.mean ? target.shape.elements() - std::count(target.as<int32_t>(),
+                                                      target.as<int32_t>() + target.shape.elements(),
+                                                      static_cast<int32_t>(o.ignore_index))
+               : 1;
+    rows(logits, [&](int64_t at, int64_t n) {
+      const int64_t row = at / n, id = target.as<int32_t>()[row];
+      const double *s = stats.as<double>() + 2 * row,
+                   factor = id == o.ignore_index
+                                ? 0
+                                : dloss.as<double>()[0] / static_cast<double>(std::max<int64_t>(1, count));
+      for (int64_t j = 0; j < n; ++j) {
+        const double p = std::exp(logits.as<double>()[at + j] - s[0]) / s[1];
+        const double wanted = (1 - o.label_smoothing) * static_cast<double>(j == (id + shift) % n) +
+                              o.label_smoothing / static_cast<double>(n);
+        d.as<double>()[at + j] = factor * (soft * p - hard * wanted);
+      }
+    });
+  };
+  using CE = const CrossEntropy&;
+  add(all, &KernelTable::cross_entropy_backward, "softmax left out",
+      [](View x, View t, View s, View dl, CE o, MutView d) { cross_entropy(x, t, s, dl, o, d, 0, 1, 0); });
+  add(all, &KernelTable::cross_entropy_backward, "target left out",
+      [](View x, View t, View s, View dl, CE o, MutView d) { cross_entropy(x, t, s, dl, o, d, 1, 0, 0); });
+  add(all, &KernelTable::cross_entropy_backward, "target off by one",
+      [](View x, View t, View s, View dl, CE o, MutView d) { cross_entropy(x, t, s, dl, o, d, 1, 1, 1); });
+  add(
+      all, &KernelTable::cross_entropy_backward, "smoothing left out",
+      [](View x, View t, View s, View dl, CE o, MutView d) {
+        real().cross_entropy_backward(x, t, s, dl, {0, o.ignore_index, o.mean}, d);
+      },
+      "nothing is smoothed");
+  add(
+      all, &KernelTable::cross_entropy_backward, "ignored targets counted",
+      [](View x, View t, View s, View dl, CE o, MutView d) {
+        real().cross_entropy_backward(x, t, s, dl, {o.label_smoothing, -1000, o.mean}, d);
+      },
+      "nothing is ignored");
+  add(
+      all, &KernelTable::cross_entropy_backward, "1 / count left out",
+      [](View x, View t, View s, View dl, CE o, MutView d) {
+        real().cross_entropy_backward(x, t, s, dl, {o.label_smoothing, o.ignore_index, false}, d);
+      },
+      "the sum is not divided");
+}
+
+// With w = softmax(scale q k^T + mask) and m the dropout mask: dv = (m w)^T dy, dw = m (dy v^T),
+// ds = w (dw - sum(w dw)), dq = scale ds k, dk = scale ds^T q.
+struct AttentionPlant {
+  double sum = 1, own = 1;            // the two terms of ds
+  bool drop_v = true, drop_w = true;  // m in dv and in dw
+  bool mask = true, causal = true, scale_q = true, scale_k = true;
+  int64_t diagonal = 0;  // the causal limit, so many keys higher
+  int64_t skipped_query = -1, skipped_key = -1;
+  int64_t head_shift = 0;  // keys and values of another head
+};
+
+void attention_backward(const Attention& a, const AttentionGradients& d, const AttentionPlant& plant) {
+  std::vector<double> drop(static_cast<size_t>(a.batch * a.heads * a.queries * a.keys), 1);
+  const Shape all{static_cast<int64_t>(drop.size())};
+  if (a.dropout > 0)
+    real().dropout({drop.data(), all, DType::f64}, a.dropout, a.key, {drop.data(), all, DType::f64});
+  const auto row = [](const Heads& h, int64_t b, int64_t head, int64_t t) {
+    return static_cast<double*>(h.data) + b * h.batch + head * h.head + t * h.row;
+  };
+  const auto dot = [](const double* x, const double* y, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];
+    return sum;
+  };
+  const auto add_to = [](double* y, double f, const double* x, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) y[i] += f * x[i];
+  };
+  for (int64_t b = 0; b < a.batch; ++b)
+    for (int64_t h = 0; h < a.heads; ++h) {
+      const int64_t kv = (h + plant.head_shift) % a.heads;
+      for (int64_t j = 0; j < a.keys; ++j)
+        std::fill_n(row(d.dk, b, h, j), a.d_k, 0.0), std::fill_n(row(d.dv, b, h, j), a.d_v, 0.0);
+      for (int64_t i = 0; i < a.queries; ++i) {
+        std::fill_n(row(d.dq, b, h, i), a.d_k, 0.0);
+        if (i == plant.skipped_query) continue;
+        std::vector<double> w(static_cast<size_t>(a.keys)), dw = w;
+        double top = -INFINITY, total = 0, sum = 0;
+        for (int64_t j = 0; j < a.keys; ++j) {
+          double s = a.scale * dot(row(a.q, b, h, i), row(a.k, b, kv, j), a.d_k);
+          if (a.mask && plant.mask)
+            s += static_cast<const double*>(
+                a.mask)[b * a.mask_step[0] + h * a.mask_step[1] + i * a.mask_step[2] + j * a.mask_step[3]];
+          if (a.causal && plant.causal && j > i + a.keys - a.queries + plant.diagonal) s = -INFINITY;
+          top = std::max(top, w[static_cast<size_t>(j)] = s);
+        }
+        for (double& s : w) total += s = top == -INFINITY ? 0 : std::exp(s - top);
+        for (double& s : w) s = total > 0 ? s / total : 0;
+        const double* m = drop.data() + ((b * a.heads + h) * a.queries + i) * a.keys;
+        for (int64_t j = 0; j < a.keys; ++j) {
+          const auto k = static_cast<size_t>(j);
+          dw[k] = (plant.drop_w ? m[j] : 1) * dot(row(d.dy, b, h, i), row(a.v, b, kv, j), a.d_v);
+          sum += w[k] * dw[k];
+        }
+        for (int64_t j = 0; j < a.keys; ++j) {
+          if (j == plant.skipped_key) continue;
+          const auto k = static_cast<size_t>(j);
+          const double ds = w[k] * (plant.own * dw[k] - plant.sum * sum);
+          add_to(row(d.dv, b, h, j), w[k] * (plant.drop_v ? m[j] : 1), row(d.dy, b, h, i), a.d_v);
+          add_to(row(d.dq, b, h, i), (plant.scale_q ? a.scale : 1) * ds, row(a.k, b, kv, j), a.d_k);
+          add_to(row(d.dk, b, h, j), (plant.scale_k ? a.scale : 1) * ds, row(a.q, b, h, i), a.d_k);
+        }
+      }
+    }
+}
+
+void attention(Mutants& all) {
+  const auto mutant = [&](const char* change, auto make, const char* otherwise = "") {
+    add(
+        all, &KernelTable::attention_backward, change,
+        [](const Attention& a, const AttentionGradients& d) {
+          attention_backward(a, d, decltype(make){}(a));
+        },
+        otherwise);
+  };
+  using A = const Attention&;
+  using P = AttentionPlant;
+  mutant("dw left out of ds", [](A) { return P{.own = 0}; });
+  mutant("sum(w dw) left out of ds", [](A) { return P{.sum = 0}; });
+  mutant("scale left out of dq", [](A) { return P{.scale_q = false}; });
+  mutant("scale left out of dk", [](A) { return P{.scale_k = false}; });
+  mutant(
+      "dropout left out of dv", [](A) { return P{.drop_v = false}; }, "nothing is dropped");
+  mutant(
+      "dropout left out of dw", [](A) { return P{.drop_w = false}; }, "nothing is dropped");
+  mutant(
+      "mask left out", [](A) { return P{.mask = false}; }, "there is no mask");
+  mutant(
+      "causal limit left out", [](A) { return P{.causal = false}; }, "there is no causal limit");
+  mutant(
+      "causal limit one higher", [](A) { return P{.diagonal = 1}; }, "there is no causal limit");
+  mutant(
+      "causal limit one lower", [](A) { return P{.diagonal = -1}; }, "there is no causal limit");
+  mutant(
+      "last query left out", [](A a) { return P{.skipped_query = a.queries - 1}; },
+      "the last query sees no key");
+  mutant("first key left out", [](A) { return P{.skipped_key = 0}; });
+  mutant("last key left out", [](A a) { return P{.skipped_key = a.keys - 1}; });
+  mutant(
+      "keys and values of the next head", [](A) { return P{.head_shift = 1}; }, "there is one head");
+}
+
+}  // namespace
+
+void add_row_mutants(Mutants& all) {
+  norms(all);
+  tables(all);
+  attention(all);
+}
+
+}  // namespace bonsai::planting

@@ -1,0 +1,28 @@
+// Gradient checks of a whole model: all of it along random directions, then each layer alone, on the input it
+// had inside the model, element by element.
+#pragma once
+
+#include "framework/checks/gradcheck.h"
+#include "framework/checks/taylor.h"
+#include "layers/module.h"
+
+namespace bonsai {
+
+struct ModelCheck {
+  std::vector<GradcheckReport> reports;  // the model's, then one a layer
+  TaylorReport taylor;                   // of the whole model
+  bool passed() const;
+  std::string text() const;  // the last line: what was checked in all
+};
+
+struct ModelCheckOptions {
+  GradcheckOptions gradcheck = {};
+  std::string layer = {};                                 // only the layer of this path and those in it
+  std::function<void(const std::string&)> progress = {};  // gets the text of each report as it is there
+};
+
+// The model must be f64. x is its input; the context is copied for every pass, so dropout draws the same numbers.
+ModelCheck check_model(const std::string& name, Layer& model, const Tensor& x, const Context& context,
+                       const ModelCheckOptions& options = {});
+
+}  // namespace bonsai

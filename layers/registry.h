@@ -1,0 +1,65 @@
+// Feed-forward layers that a config can name, beside the standard one: `model.mlp: swiglu`, with the layer's
+// own keys below `model.swiglu`.
+//
+// One file defines one: a config struct with `int64_t d_model`, which the model sets, and visit() for its other
+// keys; a Layer (...,C) -> (...,C) made from (parent, name, config); and what registers it:
+//
+//   void register_swiglu(FeedForwardRegistry& layers) { layers.add<SwiGLU, SwiGLUConfig>("swiglu"); }
+//
+// CMake calls register_<file> for every file of layers/feed_forward and of -DBONSAI_FEED_FORWARD=FILES.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "framework/config/visit.h"
+#include "layers/module.h"
+
+namespace bonsai {
+
+// The config of a layer that is still to be made.
+class FeedForwardKeys {
+ public:
+  explicit FeedForwardKeys(std::string name) : name_(std::move(name)) {}
+  virtual ~FeedForwardKeys() = default;
+  const std::string& name() const { return name_; }
+  virtual void visit(Visitor& v) = 0;
+  virtual std::unique_ptr<Layer> make(Module* parent, std::string name, int64_t d_model) const = 0;
+
+ private:
+  std::string name_;
+};
+
+class FeedForwardRegistry {
+ public:
+  // A name that is taken is an Error.
+  template <class T, class Config>
+  void add(const std::string& name) {
+    struct Keys final : FeedForwardKeys {
+      using FeedForwardKeys::FeedForwardKeys;
+      Config config;
+      void visit(Visitor& v) override { config.visit(v); }
+      std::unique_ptr<Layer> make(Module* parent, std::string where, int64_t d_model) const override {
+        Config c = config;
+        c.d_model = d_model;
+        check_config(where, c);
+        return std::make_unique<T>(parent, std::move(where), c);
+      }
+    };
+    insert(name, [name] { return std::make_shared<Keys>(name); });
+  }
+
+  std::vector<std::string> names() const;  // with "feed_forward", the standard one, first
+  std::shared_ptr<FeedForwardKeys> keys(
+      const std::string& name) const;  // null for the standard one and for no layer
+
+ private:
+  using Make = std::function<std::shared_ptr<FeedForwardKeys>()>;
+  void insert(const std::string& name, Make make);
+
+  std::map<std::string, Make> layers_;
+};
+
+FeedForwardRegistry& feed_forward_registry();
+
+}  // namespace bonsai

@@ -1,0 +1,18 @@
+// The leak audit of a config's model, on fresh weights: what it may see depends on its structure alone.
+#pragma once
+
+#include "framework/checks/audit.h"
+#include "layers/decoder.h"
+
+namespace bonsai {
+
+constexpr double kLargeModel = 2e6;  // parameters: of a larger one, the checks build one block
+
+enum class AuditExtent {
+  all,   // every position
+  quick  // as many, and as many blocks, as keep the start of a run short
+};
+
+AuditReport audit_model(const std::string& name, DecoderConfig config, AuditExtent extent);
+
+}  // namespace bonsai
