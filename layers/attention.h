@@ -6,57 +6,64 @@
 
 #include "layers/dropout.h"
 #include "layers/linear.h"
-#include "layers/mask.h"
+#include "layers/norm.h"
 
 namespace bonsai {
 
+// rope: pairs (j, j + D/2) of queries and keys are turned by their position; rope_interleaved: pairs (2j, 2j+1);
+// alibi: scores fall with the distance.
+inline const OneOf kAttentionPositions{{"none", "rope", "rope_interleaved", "alibi"}};
+
 struct ScaledDotProductAttentionConfig {
   bool causal = false;
+  int64_t window = 0;
+  double soft_cap = 0;
   double dropout = 0;
   double scale = 0;
   template <class V>
   void visit(V& v) {
     v("causal", causal, "whether a position sees only itself and what came before");
+    v("window", window, "positions that one sees, its own included; 0 for all", at_least(0));
+    v("soft_cap", soft_cap, "c of c tanh(scores / c); 0 for none", at_least(0));
     v("dropout", dropout, "dropout of the attention weights", between(0, 1));
     v("scale", scale, "factor of the scores; 0 chooses 1 / sqrt(d_k)", at_least(0));
   }
 };
 
-struct AttentionResult {
-  Tensor output;   // like q, with the width of v
-  Tensor weights;  // (...,Tq,Tk): each row sums to 1, or is 0 where a query sees no key
-};
-
-// q (...,Tq,d_k), k (...,Tk,d_k), v (...,Tk,d_v), with up to two leading axes: batch and heads. A mask
-// is added to the scores (-inf: may not attend) and broadcasts to (...,Tq,Tk).
+// q (...,Tq,d_k), k (...,Tk,d_k), v (...,Tk,d_v), with up to two leading axes: batch and heads; k and v may have
+// fewer heads. A bias is added to the scores (-inf: may not attend) and broadcasts to (...,Tq,Tk). The context says
+// which keys are padding and which documents are packed into a row.
 class ScaledDotProductAttention final : public Module {
  public:
   ScaledDotProductAttention(Module* parent, std::string name, const ScaledDotProductAttentionConfig& c = {});
 
-  // One op that keeps no (Tq,Tk) tensor. Where the mask needs a gradient, the composed path runs.
-  Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v, Context& context, const Tensor& mask = {});
+  // One op that keeps no (Tq,Tk) tensor.
+  Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v, Context& context, const Tensor& bias = {});
   // The composed path, step by step, which also returns the weights (before dropout).
-  AttentionResult with_weights(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
-                               const Tensor& mask = {});
-  // Heads side by side in the columns: q (B,Tq,H*d_k), k (B,Tk,H*d_k), v (B,Tk,H*d_v).
-  Tensor heads_in_columns(const Tensor& q, const Tensor& k, const Tensor& v, int64_t n_heads, Context& context,
-                          const Tensor& mask = {});
+  AttentionResult with_weights(const Tensor& q, const Tensor& k, const Tensor& v, Context& context, const Tensor& bias = {});
+
+  // What the op is told for heads of this width: by the config, the context and the bias.
+  AttentionOptions options(int64_t width, Context& context, const Tensor& bias) const;
 
  private:
-  Tensor fused(const Tensor& q, const Tensor& k, const Tensor& v, int64_t n_heads, Context& context,
-               const Tensor& mask);
-
   ScaledDotProductAttentionConfig config_;
-  CausalMask causal_mask_{this, "causal_mask"};
   Dropout dropout_;
 };
 
 struct MultiHeadAttentionConfig {
   int64_t d_model = 1;
   int64_t n_heads = 1;
+  int64_t n_kv_heads = 0;
   int64_t d_key = 0;
   int64_t d_value = 0;
   bool causal = false;
+  int64_t window = 0;
+  std::string position = "none";
+  double rope_theta = 10000;
+  bool qk_norm = false;
+  double norm_eps = 1e-6;
+  double soft_cap = 0;
+  double scale = 0;
   bool bias = true;
   bool output_bias = true;
   double attention_dropout = 0;
@@ -67,9 +74,17 @@ struct MultiHeadAttentionConfig {
   void visit(V& v) {
     v("d_model", d_model, "width of the queries and of the output", at_least(1));
     v("n_heads", n_heads, "number of heads; divides d_model", at_least(1));
+    v("n_kv_heads", n_kv_heads, "key/value heads, each shared by as many heads; 0 for one a head", at_least(0));
     v("d_key", d_key, "width of the key input; 0 chooses d_model", at_least(0));
     v("d_value", d_value, "width of the value input; 0 chooses d_model", at_least(0));
     v("causal", causal, "whether a position sees only itself and what came before");
+    v("window", window, "positions that one sees, its own included; 0 for all", at_least(0));
+    v("position", position, "how attention knows positions", kAttentionPositions);
+    v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
+    v("qk_norm", qk_norm, "whether queries and keys are normalised, head by head");
+    v("norm_eps", norm_eps, "of that norm", at_least(0));
+    v("soft_cap", soft_cap, "c of c tanh(scores / c); 0 for none", at_least(0));
+    v("scale", scale, "factor of the scores; 0 chooses 1 / sqrt(head width)", at_least(0));
     v("bias", bias, "biases of the query, key and value projections");
     v("output_bias", output_bias, "bias of the output projection");
     v("attention_dropout", attention_dropout, "dropout of the attention weights", between(0, 1));
@@ -87,16 +102,30 @@ class MultiHeadAttention final : public Module {
 
   // query (B,Tq,d_model), key (B,Tk,d_key), value (B,Tk,d_value) -> (B,Tq,d_model)
   Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value, Context& context,
-                    const Tensor& mask = {});
+                    const Tensor& bias = {});
   // The same with the weights (B,H,Tq,Tk).
   AttentionResult with_weights(const Tensor& query, const Tensor& key, const Tensor& value, Context& context,
-                               const Tensor& mask = {});
+                               const Tensor& bias = {});
 
  private:
-  int64_t n_heads_;
+  struct Projected {
+    Tensor q, k, v;
+    AttentionOptions options;
+  };
+  Projected project(const Tensor& q, const Tensor& k, const Tensor& v, Context& context, const Tensor& bias);
+  // Heads side by side, (B,T,n*D), normalised and turned as the config says.
+  Tensor placed(const Tensor& x, int64_t n_heads, RMSNorm* norm, Context& context);
+
+  MultiHeadAttentionConfig config_;
 
  public:
   Linear query, key, value;
+
+ private:
+  std::unique_ptr<RMSNorm> query_norm_, key_norm_;  // null without qk_norm
+  Tensor slopes_;                                   // of ALiBi
+
+ public:
   ScaledDotProductAttention attention;
   Linear output;
   Dropout residual_dropout;

@@ -1,33 +1,36 @@
 #include "layers/check_model.h"
 
 #include <algorithm>
+#include <set>
 
 namespace bonsai {
 namespace {
 
 // What each layer was called with, the first time.
 struct Calls final : LayerWatcher {
-  struct Call {
-    Layer* layer;
-    Tensor x;
+  struct Seen {
+    Module* layer;
+    std::vector<Tensor> inputs;
     Context context;
-  };
-  std::vector<Call> calls;
+    Call call;
 
-  void called(Layer& layer, const Tensor& x, const Context& context) override {
-    if (std::any_of(calls.begin(), calls.end(), [&](const Call& c) { return c.layer == &layer; })) return;
-    Context replay = context;
-    replay.watcher = nullptr;
-    calls.push_back({&layer, x.detach(), replay});
+    DifferentiableFunction replay() const {
+      return [context = context, call = call](const std::vector<Tensor>& in) {
+        Context fresh = context;
+        return call(in, fresh);
+      };
+    }
+  };
+  std::vector<Seen> seen;
+
+  void called(Module& layer, const std::vector<Tensor>& inputs, const Context& context,
+              const Call& call) override {
+    if (std::any_of(seen.begin(), seen.end(), [&](const Seen& s) { return s.layer == &layer; })) return;
+    Seen& s = seen.emplace_back(Seen{&layer, {}, context, call});
+    for (const Tensor& x : inputs) s.inputs.push_back(x ? x.detach() : x);
+    s.context.watcher = nullptr;
   }
 };
-
-DifferentiableFunction replay(Layer& layer, const Context& context) {
-  return [&layer, context](const std::vector<Tensor>& in) {
-    Context fresh = context;
-    return layer(in[0], fresh);
-  };
-}
 
 constexpr int64_t kLongPass = 500000;  // parameters
 
@@ -50,44 +53,57 @@ std::string ModelCheck::text() const {
     for (const GradcheckTensor& t : r.tensors)
       ++tensors, checked += t.checked, elements += t.checked > 0 ? t.elements : 0, directions += t.directions;
   }
-  return fmt::format("{} checks, {} failed: {} tensors, {} of {} elements one by one, {} directions\n",
-                     reports.size() + !taylor.name.empty(),
-                     failed + (!taylor.name.empty() && !taylor.passed()), tensors, checked, elements,
-                     directions);
+  std::string out =
+      fmt::format("{} checks, {} failed: {} tensors, {} of {} elements one by one, {} directions\n",
+                  reports.size() + !taylor.name.empty(), failed + (!taylor.name.empty() && !taylor.passed()),
+                  tensors, checked, elements, directions);
+  if (!in_directions_alone.empty())
+    out += fmt::format("{} parameters along directions alone, {} the first of them\n",
+                       in_directions_alone.size(), in_directions_alone.front());
+  return out;
 }
 
 ModelCheck check_model(const std::string& name, Layer& model, const Tensor& x, const Context& context,
                        const ModelCheckOptions& options) {
-  Calls seen;
+  Calls calls;
   Context watched = context;
-  watched.watcher = &seen;
+  watched.watcher = &calls;
   model(x, watched);
 
   ModelCheck all;
-  const auto show = [&](const std::string& text) {
-    if (options.progress) options.progress(text);
+  std::set<const Parameter*> visited;
+  int shown = 0;  // failures in full
+  const auto show = [&](bool passed, const std::string& text) {
+    if (options.progress)
+      options.progress(passed || ++shown <= 2 ? text : text.substr(0, text.find('\n') + 1));
   };
-  for (const Calls::Call& call : seen.calls) {
-    Layer& layer = *call.layer;
+  for (const Calls::Seen& seen : calls.seen) {
+    Module& layer = *seen.layer;
     const bool whole = &layer == &model;
-    if (whole ? !options.layer.empty() : !within(layer.path(), options.layer)) continue;
+    if (!within(layer.path(), options.layer)) continue;
     // A layer's own parameters are gone through one by one, those of the layers in it when their turn comes.
     const std::vector<Parameter*> own = layer.own_parameters();
     std::vector<Parameter*> below = layer.parameters();
     std::erase_if(below, [&](Parameter* p) { return std::find(own.begin(), own.end(), p) != own.end(); });
-    // So are the elements of its input, where a pass through it is not too long for that.
+    visited.insert(own.begin(), own.end());
+    // So are the elements of its inputs, where a pass through it is not too long for that.
     GradcheckOptions each = options.gradcheck;
     int64_t elements = 0;
     for (const Parameter* p : layer.parameters()) elements += p->value.elements();
-    if (elements > kLongPass) each.input_in_full = std::min<int64_t>(each.input_in_full, 1024);
+    each.input_in_full = elements > kLongPass ? std::min<int64_t>(each.in_full, 1024) : each.in_full;
     const std::string title = whole ? name : layer.path();
-    all.reports.push_back(gradcheck(title, replay(layer, call.context), {call.x}, own, each, below));
-    show(all.reports.back().text());
+    GradcheckReport report = gradcheck(title, seen.replay(), seen.inputs, own, each, below);
+    if (report.ops.empty()) continue;  // dropout of nothing
+    show(report.passed(), report.text());
+    all.reports.push_back(std::move(report));
     if (!whole) continue;
-    all.taylor = taylor(title, replay(layer, call.context), {call.x}, layer.parameters());
-    show(all.taylor.text());
+    all.taylor = taylor(title, seen.replay(), seen.inputs, layer.parameters());
+    show(all.taylor.passed(), all.taylor.text());
   }
-  check(!all.reports.empty(), "gradcheck", "there is no layer {} in the model", options.layer);
+  check(!all.reports.empty(), "gradcheck", "the model called no layer {} with anything to differentiate",
+        options.layer);
+  for (const Parameter* p : model.parameters())
+    if (options.layer.empty() && !visited.contains(p)) all.in_directions_alone.push_back(p->path);
   return all;
 }
 

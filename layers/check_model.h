@@ -1,5 +1,5 @@
-// Gradient checks of a whole model: all of it along random directions, then each layer alone, on the input it
-// had inside the model, element by element.
+// Gradient checks of a whole model: all of it along random directions, then each layer alone, on the inputs it
+// had when the model first called it, element by element.
 #pragma once
 
 #include "framework/checks/gradcheck.h"
@@ -9,8 +9,9 @@
 namespace bonsai {
 
 struct ModelCheck {
-  std::vector<GradcheckReport> reports;  // the model's, then one a layer
-  TaylorReport taylor;                   // of the whole model
+  std::vector<GradcheckReport> reports;          // the model's, then one a layer
+  TaylorReport taylor;                           // of the whole model
+  std::vector<std::string> in_directions_alone;  // parameters of no layer that was called
   bool passed() const;
   std::string text() const;  // the last line: what was checked in all
 };

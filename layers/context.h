@@ -1,19 +1,24 @@
 // What a forward pass is told beside its input: small, copied to replay a pass.
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "framework/core/rng.h"
 #include "framework/core/tensor.h"
 
 namespace bonsai {
 
-class Layer;
+class KeyValueCache;
+class Module;
 struct Context;
 
-// Hears of every layer that is called, before it runs.
+// Hears of every layer that is called, before it runs, and how to call it again.
 class LayerWatcher {
  public:
+  using Call = std::function<Tensor(const std::vector<Tensor>& inputs, Context& context)>;
   virtual ~LayerWatcher() = default;
-  virtual void called(Layer& layer, const Tensor& x, const Context& context) = 0;
+  virtual void called(Module& layer, const std::vector<Tensor>& inputs, const Context& context, const Call& call) = 0;
 };
 
 struct Context {
@@ -21,8 +26,10 @@ struct Context {
   int64_t first_position = 0;  // of the first token in the sequence
   RandomStream random = {};    // dropout draws from it
   Tensor attend = {};          // i32 (B,T): no query attends to a key that is 0 here (padding); undefined: to all
+  Tensor documents = {};       // i32 (B,T): a token attends to those of its own document; undefined: to all
   double attention_scale = 1;  // times the scale of every attention: the leak audit turns it up
   LayerWatcher* watcher = nullptr;
+  KeyValueCache* cache = nullptr;  // keys and values of the tokens before first_position; the new ones are appended
 };
 
 }  // namespace bonsai

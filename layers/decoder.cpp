@@ -9,14 +9,25 @@ DecoderConfig checked(const std::string& where, const DecoderConfig& c) {
   check_config(where.empty() ? "decoder" : where, c);
   check(c.d_model % c.n_heads == 0, where.empty() ? "decoder" : where, "d_model {} is not divisible by n_heads {}",
         c.d_model, c.n_heads);
+  check(c.n_kv_heads == 0 || c.n_heads % c.n_kv_heads == 0, where.empty() ? "decoder" : where,
+        "n_heads {} is not divisible by n_kv_heads {}", c.n_heads, c.n_kv_heads);
   return c;
 }
+
+bool is_added(const std::string& position) { return position == "learned" || position == "sinusoidal"; }
 
 BlockConfig block_config(const DecoderConfig& c) {
   const double output = c.deviation / std::sqrt(2.0 * static_cast<double>(c.n_layers));
   return {.attention = {.d_model = c.d_model,
                         .n_heads = c.n_heads,
+                        .n_kv_heads = c.n_kv_heads,
                         .causal = true,
+                        .window = c.window,
+                        .position = is_added(c.position) ? "none" : c.position,
+                        .rope_theta = c.rope_theta,
+                        .qk_norm = c.qk_norm,
+                        .norm_eps = c.norm_eps,
+                        .soft_cap = c.soft_cap,
                         .bias = c.bias,
                         .output_bias = c.bias,
                         .attention_dropout = c.dropout,
@@ -30,7 +41,7 @@ BlockConfig block_config(const DecoderConfig& c) {
                   .dropout = c.dropout,
                   .deviation = c.deviation,
                   .output_deviation = output},
-          .other_mlp = c.mlp_keys,
+          .other_mlp = c.mlp_keys && c.mlp_keys->name() == c.mlp ? c.mlp_keys : feed_forward_registry().keys(c.mlp),
           .norm = c.norm,
           .norm_eps = c.norm_eps,
           .norm_bias = c.bias};
@@ -42,7 +53,9 @@ double parameter_count(const DecoderConfig& c) {
   const auto d = static_cast<double>(c.d_model), vocabulary = static_cast<double>(c.vocab_size);
   const double hidden = c.d_hidden ? static_cast<double>(c.d_hidden) : 4 * d, bias = c.bias ? 1 : 0;
   const double norm = d * (1 + (c.norm == "layer_norm" ? bias : 0));
-  const double block = 4 * d * (d + bias) + 2 * d * hidden + bias * (hidden + d) + 2 * norm;
+  const double width = d / static_cast<double>(c.n_heads), kv = width * static_cast<double>(c.n_kv_heads ? c.n_kv_heads : c.n_heads);
+  const double attention = 2 * d * (d + bias) + 2 * kv * d + 2 * kv * bias + (c.qk_norm ? 2 * width : 0);
+  const double block = attention + 2 * d * hidden + bias * (hidden + d) + 2 * norm;
   return vocabulary * d * (c.tie_embeddings ? 1 : 2) + static_cast<double>(c.n_layers) * block + norm +
          (c.position == "learned" ? static_cast<double>(c.block_size) * d : 0);
 }
@@ -51,7 +64,7 @@ Decoder::Decoder(Module* parent, std::string name, const DecoderConfig& c)
     : Layer(parent, std::move(name)),
       config_(checked(path(), c)),
       token{this, "token", {.entries = c.vocab_size, .width = c.d_model, .deviation = c.deviation}},
-      position_(make_positions(this, "position", c.position,
+      position_(make_positions(this, "position", is_added(c.position) ? c.position : "none",
                                {.block_size = c.block_size, .width = c.d_model, .deviation = c.deviation})),
       dropout_{this, "dropout", {.p = c.dropout}} {
   for (int64_t i = 0; i < c.n_layers; ++i) blocks_.emplace_back(this, "block." + std::to_string(i), block_config(c));

@@ -14,6 +14,7 @@ struct DecoderConfig {
   int64_t block_size = 64;
   int64_t n_layers = 4;
   int64_t n_heads = 4;
+  int64_t n_kv_heads = 0;
   int64_t d_model = 128;
   int64_t d_hidden = 0;
   double dropout = 0;
@@ -23,6 +24,10 @@ struct DecoderConfig {
   std::string norm = "layer_norm";
   double norm_eps = 1e-5;
   std::string position = "learned";
+  double rope_theta = 10000;
+  int64_t window = 0;
+  bool qk_norm = false;
+  double soft_cap = 0;
   bool bias = true;
   bool tie_embeddings = true;
   double deviation = 0.02;
@@ -32,16 +37,22 @@ struct DecoderConfig {
     v("block_size", block_size, "longest sequence", at_least(1));
     v("n_layers", n_layers, "number of blocks", at_least(1));
     v("n_heads", n_heads, "attention heads a block; divides d_model", at_least(1));
+    v("n_kv_heads", n_kv_heads, "key/value heads, each shared by as many heads; divides n_heads; 0 for one a head", at_least(0));
     v("d_model", d_model, "width of the residual stream", at_least(1));
-    v("d_hidden", d_hidden, "width inside the feed-forward layers; 0 chooses 4 * d_model", at_least(0));
+    v("d_hidden", d_hidden, "width inside the standard feed-forward layers; 0 chooses 4 * d_model", at_least(0));
     v("dropout", dropout, "dropout of embeddings, attention weights and residual additions", between(0, 1));
     v("mlp", mlp, "the sublayer after attention; others than feed_forward have keys of their own", OneOf{feed_forward_registry().names()});
     if (!mlp_keys || mlp_keys->name() != mlp) mlp_keys = feed_forward_registry().keys(mlp);
     if (mlp_keys) v.section(mlp.c_str(), *mlp_keys, "the sublayer after attention");
-    v("activation", activation, "of the feed-forward layers", kActivations);
+    v("activation", activation, "of the standard feed-forward layers", kActivations);
     v("norm", norm, "kind of norm", OneOf{{"layer_norm", "rms_norm"}});
     v("norm_eps", norm_eps, "added to the variance, inside the root", at_least(0));
-    v("position", position, "what is added to token vectors", OneOf{{"learned", "sinusoidal", "none"}});
+    v("position", position, "how positions are known: added to token vectors (learned, sinusoidal) or told to attention",
+      OneOf{{"learned", "sinusoidal", "rope", "rope_interleaved", "alibi", "none"}});
+    v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
+    v("window", window, "positions that one sees, its own included; 0 for all before it", at_least(0));
+    v("qk_norm", qk_norm, "whether queries and keys are normalised, head by head, before they are turned");
+    v("soft_cap", soft_cap, "c of the scores' soft cap c tanh(scores / c); 0 for none", at_least(0));
     v("bias", bias, "biases of projections and norms");
     v("tie_embeddings", tie_embeddings, "whether the head is the token table");
     v("deviation", deviation,
@@ -52,6 +63,7 @@ struct DecoderConfig {
 // Elements of all parameters. A double: of a config that nobody could build it is still right. A layer other
 // than the standard feed-forward one counts as that.
 double parameter_count(const DecoderConfig& c);
+constexpr double kLargeModel = 2e6;  // parameters: of a larger one, the checks build one block
 
 class Decoder final : public Layer {
  public:

@@ -60,7 +60,8 @@ class Layer : public Module {
   using Module::Module;
   Tensor operator()(const Tensor& x, Context& context) {
     PathScope scope(path());
-    if (context.watcher) context.watcher->called(*this, x, context);
+    if (context.watcher)
+      context.watcher->called(*this, {x}, context, [this](const auto& in, Context& c) { return (*this)(in[0], c); });
     return forward(x, context);
   }
 

@@ -12,7 +12,7 @@ const OpCase& attention_row() {
   throw Error("the op table has no reference for attention");
 }
 
-void check_attention(const std::string& name, Fixture& f, DType dtype) {
+void check_attention(Fixture& f, DType dtype) {
   {
     Tape tape;
     const ReferenceCase c = f.inputs(tape, dtype);
@@ -22,7 +22,9 @@ void check_attention(const std::string& name, Fixture& f, DType dtype) {
     Tape tape;
     const ReferenceCase c = f.inputs(tape, dtype);
     Module root({.dtype = dtype});
-    ScaledDotProductAttention layer{&root, "attention", {.causal = f.setting("causal") == "True", .scale = c.number("scale", 0)}};
+    ScaledDotProductAttention layer{&root, "attention", {.causal = f.setting("causal") == "True",
+                                     .window = static_cast<int64_t>(c.number("window", 0)),
+                                     .scale = c.number("scale", 0)}};
     Context context;
     const Tensor mask = c.has("mask") ? c["mask"] : Tensor();
     if (with_weights) {
@@ -33,7 +35,12 @@ void check_attention(const std::string& name, Fixture& f, DType dtype) {
       f.expect_all(tape, c, layer(c["q"], c["k"], c["v"], context, mask), dtype, /*exact_zeros=*/true);
     }
   }
-  EXPECT_EQ(f.setting("window", "0"), "0") << name;
+}
+
+void check_rope(Fixture& f, DType dtype) {
+  Tape tape;
+  const ReferenceCase c = f.inputs(tape, dtype);
+  f.expect_all(tape, c, rope(c["q"], {.theta = c.number("theta", 0)}), dtype);
 }
 
 // PyTorch packs query, key and value: rows of in_proj_weight.
@@ -80,11 +87,13 @@ void check_multi_head(Fixture& f, DType dtype) {
 
 TEST(FixtureAttention, AgreesWithPyTorchOnEveryPath) {
   const auto names = fixture_names("attention");
-  ASSERT_GE(names.size(), 11u);
+  ASSERT_GE(names.size(), 15u);
   for (const std::string& name : names) {
     Fixture f(name);
     for (const DType dtype : {DType::f64, DType::f32})
-      f.setting("op") == "multi_head_attention" ? check_multi_head(f, dtype) : check_attention(name, f, dtype);
+      f.setting("op") == "multi_head_attention" ? check_multi_head(f, dtype)
+      : f.setting("op") == "rope"               ? check_rope(f, dtype)
+                                                : check_attention(f, dtype);
     expect_all_read(f, name);
     printf("%s\n", name.c_str());
   }

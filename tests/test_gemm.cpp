@@ -256,7 +256,7 @@ TEST(Empty, EveryOpOfABlockTakesAnEmptyBatch) {  // B36
   for (const Shape& shape : {Shape{0, 3, 4}, Shape{2, 0, 4}}) {
     const auto block = [&](const std::vector<Tensor>& in) {
       const Tensor h = layer_norm(rms_norm(in[0], in[1], 1e-6), in[1], in[2], 1e-5);
-      const Tensor y = scaled_dot_product_attention(h, h, gelu(h), {.n_heads = 2, .causal = true});
+      const Tensor y = scaled_dot_product_attention(h, h, gelu(h), {.n_heads = 2, .mask = {.causal = true}});
       return cross_entropy(add(y, softmax(h)), zeros({shape[0], shape[1]}, DType::i32));
     };
     const Result r = differentiate(block, {zeros(shape), full({4}, 1), zeros({4})});

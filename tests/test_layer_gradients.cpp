@@ -5,6 +5,7 @@
 #include "framework/checks/gradcheck.h"
 #include "framework/ops/ops.h"
 #include "layers/decoder.h"
+#include "layers/mask.h"
 
 #include "tests/support.h"
 

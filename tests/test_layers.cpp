@@ -3,6 +3,7 @@
 #include "framework/core/parallel.h"
 #include "framework/ops/ops.h"
 #include "layers/decoder.h"
+#include "layers/mask.h"
 #include "tests/support.h"
 
 namespace bonsai::test {

@@ -116,7 +116,7 @@ TEST(Memory, ATrainingStepTakesNothingNewFromTheSecondOn) {
     {
       Tape tape;
       const Tensor x = embedding(table.value, ids), h = layer_norm(x, gain.value, bias.value, 1e-5);
-      const Tensor a = scaled_dot_product_attention(h, h, h, {.n_heads = 2, .causal = true});
+      const Tensor a = scaled_dot_product_attention(h, h, h, {.n_heads = 2, .mask = {.causal = true}});
       const Tensor y = add(x, gelu(linear(a, w.value)));
       tape.backward(cross_entropy(linear(y, table.value), ids));
     }
@@ -146,7 +146,7 @@ TEST(Memory, TheScratchOfTilesDoesNotDependOnWhoWasFree) {
     for (int step = 0; step < 10; ++step) {
       Tape tape;
       const Tensor x = tape.watch(q);
-      tape.backward(sum(scaled_dot_product_attention(x, x, x, {.n_heads = 2, .causal = true})));
+      tape.backward(sum(scaled_dot_product_attention(x, x, x, {.n_heads = 2, .mask = {.causal = true}})));
       const int64_t misses = pool({}).statistics().misses;
       if (step <= 1) second = misses;
       late += misses != second;

@@ -8,14 +8,13 @@ namespace {
 
 TEST(Mutants, NinetyNineOfAHundredAreCaught) {
   int64_t caught = 0, missed = 0, equivalent = 0;
-  std::set<std::string> effective, called;
+  std::set<std::string> effective;
   for (const OpCase& row : op_cases()) {
     const MutationReport report = mutate(row);
     caught += report.caught;
     missed += static_cast<int64_t>(report.missed.size());
     equivalent += static_cast<int64_t>(report.equivalent.size());
     effective.insert(report.effective.begin(), report.effective.end());
-    called.insert(report.called.begin(), report.called.end());
     printf("%s: %lld caught, %zu missed, %zu equivalent\n", row.name().c_str(),
            static_cast<long long>(report.caught), report.missed.size(), report.equivalent.size());
     for (const auto& m : report.missed) printf("  missed: %s\n", m.c_str());
@@ -38,7 +37,7 @@ TEST(Mutants, EveryKernelOfABackwardHasOne) {
   for (const KernelMutant& m : kernel_mutants()) with.insert(m.kernel);
   for (const OpCase& row : op_cases()) {
     Probe probe(row.call, make_inputs(row, DType::f64), {}, 1);
-    const auto right = probe.gradients();
+    probe.gradients();
     KernelTable table = kernels(Device{}, DType::f64);
     table.for_each([&](const char* name, auto&) {
       if (with.contains(name)) return;

@@ -69,7 +69,7 @@ TEST(Program, WrongUsageIsTwoAndSaysWhere) {
                                              {"train"},
                                              {"train", "tiny.yaml", "--frobnicate"},
                                              {"generate", "run", "--max-tokens", "-1"},
-                                             {"gradcheck", "tiny.yaml", "--tokens", "0"},
+                                             {"gradcheck", "tiny.yaml", "--tokens", "1"},
                                              {"gradcheck", "tiny.yaml", "--layer", ""},
                                              {"train", "tiny.yaml", "--threads", "-5"},
                                              {"config"}})
@@ -358,7 +358,7 @@ TEST(Program, ChecksGradientsAndTimesStepsOfAConfig) {
   const Outcome layer = p.run({"gradcheck", "tiny.yaml", "--set", "model.mlp=swiglu", "--layer", "block.0.mlp"});
   EXPECT_NE(layer.out.find("gradcheck block.0.mlp.gate: passed"), std::string::npos) << layer.out << layer.err;
   EXPECT_EQ(layer.out.find("attention"), std::string::npos) << layer.out;
-  expect_failure(p.run({"gradcheck", "tiny.yaml", "--layer", "block.7"}), 1, {"there is no layer block.7"});
+  expect_failure(p.run({"gradcheck", "tiny.yaml", "--layer", "block.7"}), 2, {"the model has no layer block.7"});
   const Outcome audit = p.run({"audit", "tiny.yaml"});
   EXPECT_EQ(audit.status, 0) << audit.err;
   EXPECT_NE(audit.out.find("audit tiny.yaml: passed (8 of 8 positions"), std::string::npos) << audit.out;

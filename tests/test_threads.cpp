@@ -154,10 +154,10 @@ TEST(Bits, OfLargeSizesAreEqualForAnyThreads) {
       {"mul, stretched", [](auto& in) { return mul(in[0], in[1]); }, {x, w}},
       {"div, stretched", [](auto& in) { return div(in[0], in[1]); }, {tall, rough({1009, 1}, 17)}},
       {"permute", [](auto& in) { return permute(in[0], {1, 0}); }, {tall}},
-      {"attention", [](auto& in) { return scaled_dot_product_attention(in[0], in[1], in[2], {.n_heads = 3, .causal = true}); }, {heads, heads, heads}},
+      {"attention", [](auto& in) { return scaled_dot_product_attention(in[0], in[1], in[2], {.n_heads = 3, .mask = {.causal = true}}); }, {heads, heads, heads}},
       {"attention, masked, with dropout",
        [mask](auto& in) {
-         return scaled_dot_product_attention(in[0], in[1], in[2], {.n_heads = 1, .mask = mask, .dropout = 0.2, .key = {1, 2}});
+         return scaled_dot_product_attention(in[0], in[1], in[2], {.n_heads = 1, .bias = mask, .dropout = 0.2, .key = {1, 2}});
        },
        {heads, heads, heads}},
   };

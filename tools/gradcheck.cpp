@@ -1,11 +1,21 @@
 // bonsai gradcheck CONFIG: the gradients of the whole model and of each layer in float64, against differences.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "framework/config/yaml.h"
 #include "layers/check_model.h"
 #include "tools/command.h"
-#include "trainers/audit.h"
 
 namespace bonsai {
+namespace {
+
+bool has_path(const Module& module, const std::string& path) {
+  return module.path() == path ||
+         std::any_of(module.children().begin(), module.children().end(), [&](const Module* m) { return has_path(*m, path); });
+}
+
+}  // namespace
 
 void add_gradcheck(CLI::App& program) {
   struct Arguments : ConfigArguments {
@@ -27,19 +37,26 @@ void add_gradcheck(CLI::App& program) {
       ->add_option("--directions", a->options.directions,
                    "random directions of a larger one, and of the whole model")
       ->transform(whole_number(1));
-  command->add_option("--tokens", a->tokens, "length of the random sequence")->transform(whole_number(1));
+  command->add_option("--tokens", a->tokens, "length of the random sequence")->transform(whole_number(2));
   command->callback([a] {
     RunConfig config = a->load();
     prepare_data_or_vocabulary(config);
     DecoderConfig& model = config.model;
     if (const double count = parameter_count(model); count > kLargeModel) {
       constexpr int64_t kTokens = 1024;
-      fmt::print("{:.1f} million parameters: checked with one of {} blocks and {} of {} tokens\n",
-                 count / 1e6, model.n_layers, std::min(kTokens, model.vocab_size), model.vocab_size);
-      model.n_layers = 1, model.vocab_size = std::min(kTokens, model.vocab_size);
+      fmt::print("{:.1f} million parameters:", count / 1e6);
+      if (a->layer.empty()) {
+        fmt::print(" checked with one of {} blocks", model.n_layers);
+        model.n_layers = 1;
+      }
+      if (model.vocab_size > kTokens) fmt::print("{} of {} tokens", a->layer.empty() ? " and 1024" : " checked with 1024", model.vocab_size);
+      fmt::print("\n");
+      model.vocab_size = std::min(kTokens, model.vocab_size);
     }
     Module root({.dtype = DType::f64, .seed = static_cast<uint64_t>(config.trainer.seed)});
     Decoder decoder{&root, "", model};
+    if (!a->layer.empty() && !has_path(decoder, a->layer))
+      throw ConfigError(fmt::format("{}: the model has no layer {}", a->path, a->layer));
     const int64_t time = std::min(a->tokens, model.block_size);
     std::vector<int32_t> ids(static_cast<size_t>(time));
     for (size_t i = 0; i < ids.size(); ++i)

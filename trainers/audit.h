@@ -6,13 +6,11 @@
 
 namespace bonsai {
 
-constexpr double kLargeModel = 2e6;  // parameters: of a larger one, the checks build one block
-
 enum class AuditExtent {
   all,   // every position
   quick  // as many, and as many blocks, as keep the start of a run short
 };
 
-AuditReport audit_model(const std::string& name, DecoderConfig config, AuditExtent extent);
+AuditReport audit_model(const std::string& name, DecoderConfig config, DType dtype, AuditExtent extent);
 
 }  // namespace bonsai

@@ -287,7 +287,7 @@ void check_run_folder(const RunFolder& folder, bool resume) {
 RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet) {
   check_run_folder(folder, resume);
   if (config.trainer.audit) {
-    const AuditReport report = audit_model("of the model", config.model, AuditExtent::quick);
+    const AuditReport report = audit_model("of the model", config.model, config.trainer.dtype == "f64" ? DType::f64 : DType::f32, AuditExtent::quick);
     check(report.passed(), "train",
           "the model sees what it is to predict, or nothing at all: {}trainer.audit=false would skip this",
           report.text());

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "framework/autograd/tape.h"
-#include "framework/checks/nonfinite.h"
 #include "trainers/schedule.h"
 
 namespace bonsai {
@@ -57,15 +56,15 @@ StepResult Trainer::step(int64_t step) {
   StepResult result = accumulate_gradients(step);
   watch.reset();
   result.loss = result.tokens > 0 ? result.loss / static_cast<double>(result.tokens) : 0;
-  if (!std::isfinite(result.loss) || trace.found()) fail_not_finite(step, result.loss);
+  if (!std::isfinite(result.loss) || trace.found()) fail_not_finite(step, result.loss, trace);
   result.learning_rate = learning_rate(config_.schedule, step, config_.trainer.max_steps);
   const StepState state = optimizer_.step(step, result.learning_rate, result.tokens);
-  if (!state.finite) fail_not_finite(step, result.loss);
+  if (!state.finite) fail_not_finite(step, result.loss, trace);
   result.gradient_norm = state.gradient_norm;
   return result;
 }
 
-void Trainer::fail_not_finite(int64_t step, double loss) {
+void Trainer::fail_not_finite(int64_t step, double loss, NonfiniteTrace& trace) {
   std::string where = "every gradient is finite";
   for (Parameter* p : arena_.parameters()) {
     const auto values = p->grad.values();
@@ -74,8 +73,7 @@ void Trainer::fail_not_finite(int64_t step, double loss) {
     where = "the gradient of " + p->path + " is the first that is not finite";
     break;
   }
-  NonfiniteTrace trace;
-  {
+  if (!trace.found()) {
     const ScopedWatcher watch(trace);
     accumulate_gradients(step);
   }

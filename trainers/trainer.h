@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "framework/checks/nonfinite.h"
 #include "trainers/config.h"
 #include "trainers/optimizer.h"
 
@@ -33,7 +34,7 @@ class Trainer {
 
  private:
   StepResult accumulate_gradients(int64_t step);  // the loss is still the sum
-  [[noreturn]] void fail_not_finite(int64_t step, double loss);
+  [[noreturn]] void fail_not_finite(int64_t step, double loss, NonfiniteTrace& trace);
 
   RunConfig config_;
   Module root_;

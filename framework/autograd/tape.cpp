@@ -65,6 +65,8 @@ Tensor Saved::take(int i) {
 Sink::Into Sink::into(int i) {
   const int32_t s = slots_[static_cast<size_t>(i)];
   if (s < 0) return {};
+  check(!asked(static_cast<size_t>(i)), "sink", "an op asks for the running gradient of an input once");
+  asked_ |= uint64_t{1} << i;
   Tape::Slot& slot = tape_.slots_[static_cast<size_t>(s)];
   if (apart_) return {(*apart_)[static_cast<size_t>(i)] = empty(slot.shape, slot.dtype, slot.device), false};
   if (Parameter* p = slot.parameter) {
@@ -232,9 +234,13 @@ void Tape::run(Node& node, bool keep) {
     Saved access(node.op, saved, slots, keep);
     OpWatcher* watcher = OpWatcher::active();
     const auto number = static_cast<size_t>(&node - nodes_.data());
-    if (watcher) watcher->upstream(node.op, number, dy);
-    Grads apart(watcher ? slots.size() : 0);
-    Sink sink(*this, slots, watcher ? &apart : nullptr);
+    if (watcher) {
+      std::vector<Tensor> kept;
+      for (const SavedTensor& t : saved) kept.push_back(t.tensor);
+      watcher->upstream(node.op, number, dy, kept);
+    }
+    Grads apart(watcher && watcher->replaces() ? slots.size() : 0);
+    Sink sink(*this, slots, apart.empty() ? nullptr : &apart);
     Grads grads = node.backward(std::move(dy), access, sink, args_.data() + node.args);
     check(grads.size() <= slots.size(), node.op, "backward returned {} gradients for {} inputs",
           grads.size(), slots.size());
@@ -242,9 +248,14 @@ void Tape::run(Node& node, bool keep) {
     if (watcher) {
       grads.resize(slots.size());
       for (size_t i = 0; i < slots.size(); ++i) {
-        if (apart[i]) grads[i] = apart[i];
-        if (grads[i] && slots[i] >= 0) watcher->gradient(node.op, number, i, grads[i]);
+        if (slots[i] < 0) continue;
+        if (!apart.empty() && apart[i]) grads[i] = apart[i];
+        const Slot& slot = slots_[static_cast<size_t>(slots[i])];
+        Tensor running = !grads[i] && sink.asked(i) ? (slot.parameter ? slot.parameter->grad : slot.grad) : Tensor();
+        Tensor& given = running ? running : grads[i];
+        if (given) watcher->gradient(node.op, number, i, given);
       }
+      watcher->done();
     }
     for (size_t i = 0; i < grads.size(); ++i) contribute(node, i, std::move(grads[i]));
   }

@@ -66,16 +66,18 @@ class Sink {
     bool add = false;
     explicit operator bool() const { return static_cast<bool>(grad); }
   };
-  // Where the op is watched, what it gives is set `apart` first.
+  // Where a watcher replaces gradients, what the op gives is set `apart` first.
   Sink(Tape& tape, std::span<const int32_t> slots, Grads* apart) : tape_(tape), slots_(slots), apart_(apart) {}
   Into into(int i);
   void count();  // the contributions to parameters, once the op has written them
+  bool asked(size_t i) const { return asked_ >> i & 1; }
 
  private:
   static constexpr int kMost = 4;
   Tape& tape_;
   std::span<const int32_t> slots_;
   Grads* apart_;
+  uint64_t asked_ = 0;  // a bit an input
   Parameter* written_[kMost] = {};
   int writes_ = 0;
 };

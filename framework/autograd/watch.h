@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "framework/core/tensor.h"
 
@@ -16,10 +17,14 @@ class OpWatcher {
  public:
   virtual ~OpWatcher() = default;
   virtual void result(const char* /*op*/, std::span<const TensorRef> /*inputs*/, const Tensor& /*y*/) {}
-  // Backward of node number `node` of the tape is about to run.
-  virtual void upstream(const char* /*op*/, size_t /*node*/, const Tensor& /*dy*/) {}
-  // What it gave for an input. A watcher may put another tensor there, but not write into this one.
+  // Backward of node number `node` of the tape is about to run, with what it kept; ops that it calls give results too.
+  virtual void upstream(const char* /*op*/, size_t /*node*/, const Tensor& /*dy*/, const std::vector<Tensor>& /*saved*/) {}
+  // What it gave for an input: the gradient, or where the op adds to a running one, that.
   virtual void gradient(const char* /*op*/, size_t /*node*/, size_t /*input*/, Tensor& /*gradient*/) {}
+  virtual void done() {}  // backward of this node
+
+  // Who replaces gradients (puts another tensor there; this one may be shared) gets each apart from running sums.
+  virtual bool replaces() const { return false; }
 
   static OpWatcher* active();  // null: nobody watches
 };

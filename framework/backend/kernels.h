@@ -57,14 +57,22 @@ struct Heads {
   int64_t batch, head, row;
 };
 
-// y = dropout(softmax(scale * q k^T + mask)) v for each batch entry and head.
+// y = dropout(softmax(scores)) v for each batch entry and head, scores = cap(scale * q k^T) + bias - slope *
+// (query position - key position), and -inf where the query may not attend to the key. The last query lines up
+// with the last key. Head h reads key/value head h / (heads / kv_heads).
 struct Attention {
-  int64_t batch, heads, queries, keys, d_k, d_v;
+  int64_t batch, heads, kv_heads, queries, keys, d_k, d_v;
   Heads q, k, v, y;
-  bool causal;  // the last query lines up with the last key
   double scale;
-  const void* mask;      // added to the scores; null for none
-  int64_t mask_step[4];  // of (batch, head, query, key); 0 where broadcast
+  double soft_cap;          // cap(s) = soft_cap * tanh(s / soft_cap); 0: s
+  bool causal;              // no key after the query
+  int64_t window;           // only keys at a distance below it; 0: all
+  const int32_t* attend;    // (batch, keys): 0 hides; null: none
+  const int32_t* query_documents;  // (batch, queries) and
+  const int32_t* key_documents;    // (batch, keys): only equal ids attend; null: all
+  const void* slopes;       // (heads); null: none
+  const void* bias;         // null for none
+  int64_t bias_step[4];     // of (batch, head, query, key); 0 where broadcast
   double dropout;
   RandomKey key;   // element index: ((b * heads + h) * queries + i) * keys + j
   void* stats;     // (batch, heads, queries, 2): each row's largest score and sum of exponentials
@@ -72,6 +80,7 @@ struct Attention {
 
 struct AttentionGradients {
   Heads dy, dq, dk, dv;
+  void* dscores;  // (batch, heads, queries, keys), the gradient of the bias before it is summed; null: not wanted
 };
 
 // What changes from step to step, in the device's memory: kernels take a pointer to it, and the host

@@ -1,6 +1,7 @@
 #include "framework/checks/audit.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "framework/autograd/dispatch.h"
 #include "framework/autograd/tape.h"
@@ -62,7 +63,9 @@ class Audit {
     std::vector<std::vector<bool>> found(static_cast<size_t>(rows));
     for (auto at = dx.begin(); at != dx.end(); at += width_)
       found[static_cast<size_t>((at - dx.begin()) / (time_ * width_))].push_back(
-          std::any_of(at, at + width_, [](double v) { return v != 0; }));
+          std::any_of(at, at + width_, [](double v) { return v != 0 && !std::isnan(v); }));
+    if (std::any_of(dx.begin(), dx.end(), [](double v) { return !std::isfinite(v); }))
+      missing("a gradient is not finite");
     return found;
   }
 
@@ -104,13 +107,17 @@ class Audit {
           later(p, on, "");
           for (int64_t must = std::max<int64_t>(0, p - 1); must <= p; ++must)
             if (!on[static_cast<size_t>(must)])
-              report_.missing.push_back(fmt::format("position {} does not depend on position {}", p, must));
+              missing(fmt::format("position {} does not depend on position {}", p, must));
         });
   }
 
+  // With another scale of the scores the outputs are others, or it has not reached them.
   void loud(double scale) {
+    const Tensor x = normal({1, time_, width_}, dtype_, random_key(options_.seed, "audit input"));
+    if (time_ > 1 && f_(x, {}).values() == f_(x, {.attention_scale = scale}).values())
+      missing(fmt::format("the attention scale x {:.0e} changes no output", scale));
     ask(
-        spread(options_.positions_scaled, time_),
+        spread(options_.positions_further, time_),
         [&](const auto&) { return AuditConditions{.attention_scale = scale}; }, true,
         [&](int64_t p, const std::vector<bool>& on, int64_t) {
           later(p, on, fmt::format(" (attention scale x {:.0e})", scale));
@@ -119,6 +126,7 @@ class Audit {
 
   // Hidden are, by turns, everything that the position could see, and half of all keys at random.
   void padded() {
+    report_.positions_further = static_cast<int64_t>(spread(options_.positions_further, time_).size());
     const RandomKey key = random_key(options_.seed, "audit padding");
     std::vector<int32_t> attend;
     const auto conditions = [&](const std::vector<int64_t>& positions) {
@@ -129,7 +137,7 @@ class Audit {
       return AuditConditions{.attend =
                                  from<int32_t>({static_cast<int64_t>(positions.size()), time_}, attend)};
     };
-    ask(spread(options_.positions_scaled, time_), conditions, false,
+    ask(spread(options_.positions_further, time_), conditions, false,
         [&](int64_t p, const std::vector<bool>& on, int64_t row) {
           later(p, on, " (with padding)");
           for (int64_t t = 0; t < p; ++t)
@@ -137,6 +145,11 @@ class Audit {
               report_.leaks.push_back(
                   fmt::format("position {} depends on position {}, which is padding", p, t));
         });
+  }
+
+  void missing(const std::string& what) {
+    if (std::find(report_.missing.begin(), report_.missing.end(), what) == report_.missing.end())
+      report_.missing.push_back(what);
   }
 
   void later(int64_t p, const std::vector<bool>& on, const std::string& condition) {
@@ -157,11 +170,13 @@ class Audit {
 
 std::string AuditReport::text() const {
   std::string out = fmt::format(
-      "audit {}: {} ({} of {} positions; attention scale x 1, 1e5, 1e12; padding; batch rows)\n", name,
+      "audit {}: {} ({} of {} positions, {} also at attention scale x 1e5 and x 1e12 and with padding; rows "
+      "of the batch)\n",
+      name,
       passed()         ? "passed"
       : !leaks.empty() ? "LEAKS"
                        : "proves nothing",
-      positions, time);
+      positions, time, positions_further);
   constexpr size_t kMost = 5;
   for (const auto* list : {&leaks, &missing}) {
     for (size_t i = 0; i < std::min(kMost, list->size()); ++i) out += "  " + (*list)[i] + "\n";

@@ -24,15 +24,15 @@ struct AuditConditions {
 using AuditedFunction = std::function<Tensor(const Tensor& x, const AuditConditions& conditions)>;
 
 struct AuditOptions {
-  int64_t positions = 0;          // outputs that are asked for what they depend on, evenly spread; 0: all
-  int64_t positions_scaled = 16;  // the same, of each further condition
-  int64_t tokens_at_once = 8192;  // of a batch, as memory allows
+  int64_t positions = 0;           // outputs that are asked for what they depend on, evenly spread; 0: all
+  int64_t positions_further = 16;  // the same under each further condition
+  int64_t tokens_at_once = 8192;   // of a batch, as memory allows
   uint64_t seed = 1;
 };
 
 struct AuditReport {
   std::string name;
-  int64_t time = 0, positions = 0;
+  int64_t time = 0, positions = 0, positions_further = 0;
   std::vector<std::string> leaks;    // "position 3 depends on position 5, which comes later"
   std::vector<std::string> missing;  // dependences that must exist: without them the zeros prove nothing
   bool passed() const { return leaks.empty() && missing.empty() && positions > 0; }

@@ -6,7 +6,8 @@
 namespace bonsai {
 namespace {
 
-// Of the step, until the error is small enough: a smaller one steps over no kink, a larger one drowns rounding.
+// Of the step, until the error is small enough: a smaller one crosses no kink and its truncation falls, a larger one
+// drowns rounding.
 constexpr double kSteps[] = {1, 1.0 / 30, 1e-3, 10};
 
 std::string index_of(int64_t flat, const Shape& shape) {
@@ -35,16 +36,18 @@ void diagnose(const Line& line, GradcheckTensor& t) {
   constexpr int kPoints = 7;
   double central[kPoints], left[kPoints], right[kPoints];
   const double here = line(0), again = line(0);
+  const auto not_finite = [](double v) { return !std::isfinite(v); };
   for (int k = 0; k < kPoints; ++k) {
     const double step = std::pow(10.0, -1 - k), h = step * line.size();
     const double after = line(h), before = line(-h);
     central[k] = (after - before) / (2 * h), right[k] = (after - here) / h, left[k] = (here - before) / h;
     t.curve.push_back({step, gradcheck_error(t.analytic, central[k])});
   }
-  if (here != again) {
+  if (not_finite(here) || not_finite(t.analytic) || std::any_of(central, central + kPoints, not_finite))
+    t.fault = Fault::not_finite;
+  else if (here != again)
     t.fault = Fault::not_deterministic;
-    return;
-  }
+  if (t.fault != Fault::none) return;
   const double unit = std::max({1e-3, std::abs(t.analytic), std::abs(t.numeric)});
   const auto change = [&](const double* slope, int k) { return std::abs(slope[k] - slope[k + 1]) / unit; };
   t.fault = Fault::wrong;
@@ -88,6 +91,7 @@ class Checker {
         if (worse(line, analytic[static_cast<size_t>(i)], t)) {
           t.place = "at " + index_of(i, x.shape());
           diagnosis = [this, x, i, &t] { diagnose(Line(probe_, x, i), t); };
+          if (options_.to_first_failure && t.error > options_.tolerance) return;
         }
       }
     if (t.checked < t.elements)
@@ -130,6 +134,8 @@ const char* words(Fault fault) {
       return "";
     case Fault::wrong:
       return "wrong";
+    case Fault::not_finite:
+      return "not finite";
     case Fault::float_noise:
       return "float noise";
     case Fault::kink:
@@ -168,9 +174,11 @@ int64_t GradcheckReport::elements_checked() const {
 
 bool GradcheckReport::passed() const {
   return not_deterministic.empty() && unreached.empty() && !tensors.empty() &&
-         std::all_of(tensors.begin(), tensors.end(), [&](const GradcheckTensor& t) {
-           return t.error <= tolerance && !t.all_zero && (t.checked > 0 || t.directions > 0);
-         });
+         std::all_of(tensors.begin(), tensors.end(),
+                     [&](const GradcheckTensor& t) {
+                       return t.error <= tolerance && (t.checked > 0 || t.directions > 0);
+                     }) &&
+         !std::all_of(tensors.begin(), tensors.end(), [](const GradcheckTensor& t) { return t.all_zero; });
 }
 
 std::string GradcheckReport::text() const {
@@ -194,7 +202,7 @@ std::string GradcheckReport::text() const {
           "{:.0e})\n",
           t.op, t.name, t.shape, t.place, words(t.fault), t.analytic, t.numeric, t.error, tolerance));
     if (t.error > tolerance && lines.size() <= 2) lines.back() += curve_text(t.curve);
-    if (t.all_zero)
+    if (t.all_zero && !passed())
       lines.push_back(fmt::format("  [{}] {} {}: the whole gradient is zero; nothing is proven\n", t.op,
                                   t.name, t.shape));
     else if (t.checked == 0 && t.directions == 0)
@@ -209,17 +217,36 @@ std::string GradcheckReport::text() const {
   return out;
 }
 
+namespace {
+
+bool same_numbers(const Tensor& a, const Tensor& b) {
+  const auto x = a.span<double>(), y = b.span<double>();
+  return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                    [](double u, double v) { return u == v || (std::isnan(u) && std::isnan(v)); });
+}
+
+}  // namespace
+
 GradcheckReport gradcheck(const std::string& name, const DifferentiableFunction& f,
                           const std::vector<Tensor>& inputs, const std::vector<Parameter*>& parameters,
                           const GradcheckOptions& options, const std::vector<Parameter*>& in_directions) {
-  GradcheckReport report;
-  report.name = name, report.tolerance = options.tolerance;
   std::vector<Parameter*> all = parameters;
   all.insert(all.end(), in_directions.begin(), in_directions.end());
   Probe probe(f, inputs, all, options.seed);
-  const size_t whole = probe.targets.size() - in_directions.size();
-
   const std::vector<Tensor> gradients = probe.gradients();
+  GradcheckReport report = gradcheck(name, probe, gradients, options, in_directions.size());
+  if (!report.not_deterministic.empty()) return report;
+  const std::vector<Tensor> again = probe.gradients();
+  for (size_t i = 0; i < gradients.size() && report.not_deterministic.empty(); ++i)
+    if (!same_numbers(gradients[i], again[i]))
+      report.not_deterministic = fmt::format("backward gave two gradients of {}", probe.targets[i].name);
+  return report;
+}
+
+GradcheckReport gradcheck(const std::string& name, Probe& probe, const std::vector<Tensor>& gradients,
+                          const GradcheckOptions& options, size_t in_directions) {
+  GradcheckReport report;
+  report.name = name, report.tolerance = options.tolerance;
   for (const auto& e : probe.entries) {
     report.ops.insert(e.op);
     if (e.path && !e.path->empty()) report.layers.insert(*e.path);
@@ -228,14 +255,13 @@ GradcheckReport gradcheck(const std::string& name, const DifferentiableFunction&
   if (const double once = probe.value(), twice = probe.value(); once != twice && !std::isnan(once))
     report.not_deterministic = fmt::format(
         "the same inputs gave {:.17g}, then {:.17g}; draw random numbers from a fixed key", once, twice);
-  const std::vector<Tensor> again = probe.gradients();
-  for (size_t i = 0; i < gradients.size() && report.not_deterministic.empty(); ++i)
-    if (gradients[i].values() != again[i].values())
-      report.not_deterministic = fmt::format("backward gave two gradients of {}", probe.targets[i].name);
   Checker checker(probe, options);
   report.tensors.resize(probe.targets.size());
-  for (size_t i = 0; i < probe.targets.size(); ++i)
-    checker.check_target(i, gradients[i], i >= whole, report.tensors[i]);
+  for (size_t i = 0; i < probe.targets.size(); ++i) {
+    GradcheckTensor& t = report.tensors[i];
+    checker.check_target(i, gradients[i], i + in_directions >= probe.targets.size(), t);
+    if (options.to_first_failure && t.error > options.tolerance) break;
+  }
   return report;
 }
 

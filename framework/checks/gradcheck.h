@@ -13,12 +13,12 @@ namespace bonsai {
 
 struct GradcheckOptions {
   double tolerance = 1e-6;  // of gradcheck_error
-  double step =
-      1e-3;  // a failing line is tried again with others, to step over no kink and to drown rounding
+  double step = 1e-3;  // of an element, or of the spread along a direction; a failing line is tried with others
   int64_t in_full = 4096;        // a tensor of up to so many elements is checked in each of them
   int64_t input_in_full = 4096;  // the same of an input
   int64_t samples = 256;         // of a larger one so many are, chosen at random,
   int64_t directions = 4;        // and so many random directions
+  bool to_first_failure = false; // enough for who asks only whether there is one
   uint64_t seed = 1;
 };
 
@@ -29,6 +29,7 @@ double gradcheck_error(double analytic, double numeric);
 enum class Fault {
   none,
   wrong,             // the differences settle on another value
+  not_finite,        // the gradient or a difference is not a number
   float_noise,       // they never settle, but scatter around the gradient: f rounds to less than f64
   kink,              // the slopes to the left and to the right settle on different values
   not_deterministic  // the same inputs gave two results
@@ -45,10 +46,10 @@ struct GradcheckTensor {
   std::string op;  // the op that reads it
   std::string shape;
   int64_t elements = 0, checked = 0, directions = 0;
-  int64_t other_step = 0;  // lines that passed at another step only: a kink was near, or much rounding
+  int64_t other_step = 0;  // lines that passed at another step only: curvature, a kink or rounding
   std::string place;       // of the worst: "at (2,0)", "along a random direction"
   double analytic = 0, numeric = 0, error = 0;
-  bool all_zero = false;
+  bool all_zero = false;  // the gradient; not a failure where the differences are zero too
   Fault fault = Fault::none;
   std::vector<CurvePoint> curve;  // of a failure
 };
@@ -74,5 +75,10 @@ GradcheckReport gradcheck(const std::string& name, const DifferentiableFunction&
                           const std::vector<Tensor>& inputs, const std::vector<Parameter*>& parameters = {},
                           const GradcheckOptions& options = {},
                           const std::vector<Parameter*>& in_directions = {});
+
+// The same for gradients that came from elsewhere, of the probe's targets; the last `in_directions` of these are
+// checked along directions alone.
+GradcheckReport gradcheck(const std::string& name, Probe& probe, const std::vector<Tensor>& gradients,
+                          const GradcheckOptions& options = {}, size_t in_directions = 0);
 
 }  // namespace bonsai

@@ -121,6 +121,13 @@ void arithmetic(Mutants& all) {
   add(
       all, &KernelTable::expand, "factor left out", [](View x, double, MutView y) { real().expand(x, 1, y); },
       "the factor is 1");
+  add(
+      all, &KernelTable::expand, "index off by one",
+      [](View x, double factor, MutView y) {
+        real().expand(x, factor, y);
+        std::rotate(y.as<double>(), y.as<double>() + 1, y.as<double>() + y.shape.elements());
+      },
+      "all of it is one number");
   // y = x where j <= i + Tk - Tq, else value
   static constexpr auto diagonal = [](View x, double value, MutView y, int64_t shift) {
     const int64_t queries = x.shape[-2], keys = x.shape[-1];
@@ -153,6 +160,16 @@ void arithmetic(Mutants& all) {
     for (int64_t e = 0; e < x.shape.elements(); ++e)
       dx.as<double>()[e] = dy.as<double>()[e / (n * inner) * inner + e % inner];
   });
+  add(
+      all, &KernelTable::max_backward, "not shared among ties",
+      [](View x, View y, View dy, MutView dx) {
+        const int64_t n = x.shape.dim[1], inner = x.shape.dim[2];
+        for (int64_t e = 0; e < x.shape.elements(); ++e) {
+          const int64_t at = e / (n * inner) * inner + e % inner;
+          dx.as<double>()[e] = x.as<double>()[e] == y.as<double>()[at] ? dy.as<double>()[at] : 0;
+        }
+      },
+      "no two are equal");
   add(all, &KernelTable::max_backward, "given to the next element", [](View x, View y, View dy, MutView dx) {
     const int64_t n = x.shape.dim[1], inner = x.shape.dim[2];
     for (int64_t e = 0; e < x.shape.elements(); ++e) {

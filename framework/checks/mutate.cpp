@@ -67,6 +67,7 @@ std::vector<Change> changes_of(const Shape& shape) {
 
 // The gradients that backward gave, by (node, input).
 struct Listener final : OpWatcher {
+  bool replaces() const override { return true; }  // as the tamperer, which it prepares
   struct Seen {
     std::string op;
     size_t node, input;
@@ -82,6 +83,7 @@ struct Tamperer final : OpWatcher {
   size_t node, input;
   const Change& change;
   Tamperer(size_t node, size_t input, const Change& change) : node(node), input(input), change(change) {}
+  bool replaces() const override { return true; }
   void gradient(const char*, size_t n, size_t i, Tensor& g) override {
     if (n == node && i == input) g = change.make(g);
   }
@@ -98,30 +100,6 @@ bool same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
   return true;
 }
 
-// The check of gradcheck.h with the differences taken once for all mutants of a row.
-class Differences {
- public:
-  Differences(Probe& probe, const GradcheckOptions& options) : options_(options) {
-    for (const auto& target : probe.targets) {
-      auto& list = slopes_.emplace_back();
-      for (int64_t i = 0; i < target.value.elements(); ++i)
-        list.push_back(Line(probe, target.value, i).slope(options.step));
-    }
-  }
-  bool refuse(const std::vector<Tensor>& gradients) const {
-    for (size_t t = 0; t < gradients.size(); ++t) {
-      const auto g = gradients[t].span<double>();
-      for (size_t i = 0; i < g.size(); ++i)
-        if (!(gradcheck_error(g[i], slopes_[t][i]) <= options_.tolerance)) return true;
-    }
-    return false;
-  }
-
- private:
-  GradcheckOptions options_;
-  std::vector<std::vector<double>> slopes_;
-};
-
 }  // namespace
 
 MutationReport mutate(const OpCase& row) {
@@ -134,16 +112,20 @@ MutationReport mutate(const OpCase& row) {
     const ScopedWatcher watch(listener);
     right = probe.gradients();
   }
-  const Differences differences(probe, {});
-  check(!differences.refuse(right), "mutate", "{}: the gradient is wrong before any change", row.name());
+  check(gradcheck(row.name(), probe, right).passed(), "mutate", "{}: the gradient is wrong before any change",
+        row.name());
 
   const auto judge = [&](const std::string& mutant, const std::string& otherwise,
                          const std::vector<Tensor>& gradients) {
     if (same(gradients, right)) {
+      check(!otherwise.empty(), "mutate", "{}: {} changes nothing, and nobody said why", row.name(), mutant);
       report.equivalent.push_back(fmt::format("{} ({})", mutant, otherwise));
       return false;
     }
-    differences.refuse(gradients) ? void(++report.caught) : report.missed.push_back(mutant);
+    if (gradcheck(mutant, probe, gradients, {.to_first_failure = true}).passed())
+      report.missed.push_back(mutant);
+    else
+      ++report.caught;
     return true;
   };
   for (const auto& seen : listener.seen)
@@ -158,7 +140,6 @@ MutationReport mutate(const OpCase& row) {
     const int64_t before = planted_calls();
     const std::vector<Tensor> gradients = probe.gradients(mutant.plant);
     if (planted_calls() == before) continue;  // this backward does not call the kernel
-    report.called.insert(mutant.kernel);
     const std::string name = mutant.kernel + ": " + mutant.change;
     if (judge(name, mutant.otherwise, gradients)) report.effective.insert(name);
   }

@@ -29,7 +29,6 @@ struct MutationReport {
   std::vector<std::string>
       equivalent;  // "tanh 0 input 0: axes 0 and 2 swapped (the gradient is symmetric in them)"
   std::set<std::string> effective;  // kernel mutants that changed a gradient here, "kernel: change"
-  std::set<std::string> called;     // kernels with mutants that backward called
 };
 
 MutationReport mutate(const OpCase& row);

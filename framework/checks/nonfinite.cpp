@@ -51,21 +51,27 @@ void NonfiniteTrace::result(const char* op, std::span<const TensorRef> inputs, c
   }
   const bool meant = std::strcmp(op, "causal_mask") == 0 && !made.nan;
   if ((made.nan && !nan) || (made.infinite && finite && !meant))
-    text_ = fmt::format("{} made {} of {}", place(op), made.nan ? "nan" : "inf", from);
+    text_ = fmt::format("{}{} made {} of {}", backward_of_ ? fmt::format("in the backward of [{}] ", backward_of_) : "", place(op),
+                        made.nan ? "nan" : "inf", from);
 }
 
-void NonfiniteTrace::upstream(const char*, size_t, const Tensor& dy) {
+void NonfiniteTrace::upstream(const char* op, size_t, const Tensor& dy, const std::vector<Tensor>& saved) {
   if (found()) return;
+  backward_of_ = op;
   const Seen seen(dy);
   nan_above_ = seen.nan, finite_above_ = seen.finite();
-  above_ = seen.text(dy);
+  above_ = "of the gradient " + seen.text(dy);
+  std::string kept;
+  for (const Tensor& x : saved)
+    if (x && is_floating(x.dtype())) kept += (kept.empty() ? " and of " : ", ") + Seen(x).text(x);
+  above_ += kept;
 }
 
 void NonfiniteTrace::gradient(const char* op, size_t, size_t input, Tensor& gradient) {
   if (found()) return;
   const Seen made(gradient);
   if ((made.nan && !nan_above_) || (made.infinite && finite_above_))
-    text_ = fmt::format("the backward of {} made {} in the gradient of its input {}, {}, of the gradient {}",
+    text_ = fmt::format("the backward of {} made {} in the gradient of its input {}, {}, {}",
                         place(op), made.nan ? "nan" : "inf", input, gradient.describe(), above_);
 }
 

@@ -22,13 +22,15 @@ class NonfiniteTrace final : public OpWatcher {
   const std::string& text() const { return text_; }
 
   void result(const char* op, std::span<const TensorRef> inputs, const Tensor& y) override;
-  void upstream(const char* op, size_t node, const Tensor& dy) override;
+  void upstream(const char* op, size_t node, const Tensor& dy, const std::vector<Tensor>& saved) override;
   void gradient(const char* op, size_t node, size_t input, Tensor& gradient) override;
+  void done() override { backward_of_ = nullptr; }
 
  private:
   std::string text_;
   bool nan_above_ = false, finite_above_ = true;
-  std::string above_;  // the range of the gradient that the op got
+  const char* backward_of_ = nullptr;  // the op whose backward runs
+  std::string above_;  // the ranges of the gradient that the op got and of what it kept
 };
 
 }  // namespace bonsai

@@ -71,27 +71,12 @@ Tensor composed_layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, do
   return b ? add(y, b) : y;
 }
 
-Tensor composed_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
-  const auto heads = [&](const Tensor& x) {
-    if (!o.n_heads) return x;
-    return permute(reshape(x, {x.size(0), x.size(1), o.n_heads, x.size(2) / o.n_heads}), {0, 2, 1, 3});
-  };
-  const Tensor qh = heads(q), kh = heads(k), vh = heads(v);
-  const double factor = o.scale != 0 ? o.scale : 1 / std::sqrt(static_cast<double>(qh.size(-1)));
-  Tensor scores = scale(matmul(qh, kh, false, true), factor);
-  if (o.mask) scores = add(scores, o.mask);
-  if (o.causal) scores = causal_mask(scores);
-  const Tensor y = matmul(dropout(softmax(scores), o.dropout, o.key), vh);
-  if (!o.n_heads) return y;
-  return reshape(permute(y, {0, 2, 1, 3}), {q.size(0), q.size(1), o.n_heads * y.size(-1)});
-}
-
 OpCase attention_row(std::string variant, Input q, Input k, Input v, AttentionOptions o) {
   return {.op = "scaled_dot_product_attention",
           .variant = std::move(variant),
           .inputs = {q, k, v},
           .call = [o](In in) { return scaled_dot_product_attention(in[0], in[1], in[2], o); },
-          .composed = [o](In in) { return composed_attention(in[0], in[1], in[2], o); }};
+          .composed = [o](In in) { return composed_attention(in[0], in[1], in[2], o).output; }};
 }
 
 CrossEntropyOptions cross_entropy_options(Ref r) {
@@ -223,6 +208,7 @@ void add_reductions(std::vector<OpCase>& rows) {
                   .inputs = {distinct(3, 4, 2)},
                   .call = [](In in) { return max(in[0], 1); },
                   .reference = [](Ref r) { return max(r["x"], axis_of(r), keep_of(r)); }});
+  rows.push_back({.op = "max", .variant = "ties", .inputs = {distinct(3, 4)}, .call = [](In in) { return max(concat({in[0], in[0]}, 1), 1); }});
 }
 
 void add_shapes(std::vector<OpCase>& rows) {
@@ -295,35 +281,74 @@ void add_rows_of_last_axis(std::vector<OpCase>& rows) {
   rows.push_back(cross_entropy_row("smoothed, one id ignored", {.label_smoothing = 0.1, .ignore_index = 2}));
 }
 
+// A row whose options hold tensors, made for the dtype of its inputs.
+OpCase attention_row(std::string variant, std::vector<Input> inputs, std::function<AttentionOptions(In)> options) {
+  return {.op = "scaled_dot_product_attention",
+          .variant = std::move(variant),
+          .inputs = std::move(inputs),
+          .call = [options](In in) { return scaled_dot_product_attention(in[0], in[1], in[2], options(in)); },
+          .composed = [options](In in) { return composed_attention(in[0], in[1], in[2], options(in)).output; }};
+}
+
+AttentionOptions attention_options(Ref r) {
+  AttentionOptions o;
+  o.mask.causal = r.text("causal", "False") == "True";
+  o.mask.window = static_cast<int64_t>(r.number("window", 0));
+  o.scale = r.number("scale", 0);
+  if (r.has("mask")) o.bias = r["mask"];
+  return o;
+}
+
 void add_attention(std::vector<OpCase>& rows) {
   rows.push_back(attention_row("", normal(2, 3, 4, 5), normal(2, 3, 4, 5), normal(2, 3, 4, 5), {}));
-  rows.back().reference = [](Ref r) {
-    AttentionOptions o;
-    o.causal = r.text("causal", "False") == "True";
-    o.scale = r.number("scale", 0);
-    if (r.has("mask")) o.mask = r["mask"].detach();
-    return scaled_dot_product_attention(r["q"], r["k"], r["v"], o);
-  };
+  rows.back().reference = [](Ref r) { return scaled_dot_product_attention(r["q"], r["k"], r["v"], attention_options(r)); };
+  rows.push_back({.op = "composed_attention",
+                  .inputs = {normal(2, 2, 3, 4), normal(2, 2, 5, 4), normal(2, 2, 5, 3)},
+                  .call = [](In in) { return composed_attention(in[0], in[1], in[2], {.mask = {.causal = true}}).output; },
+                  .reference = [](Ref r) { return composed_attention(r["q"], r["k"], r["v"], attention_options(r)).output; }});
   rows.push_back(attention_row("other sizes", normal(2, 2, 3, 4), normal(2, 2, 6, 4), normal(2, 2, 6, 5), {}));
-  rows.push_back(attention_row("causal, more keys", normal(1, 2, 3, 4), normal(1, 2, 5, 4), normal(1, 2, 5, 2), {.causal = true}));
-  rows.push_back(attention_row("causal, more queries", normal(1, 2, 5, 4), normal(1, 2, 3, 4), normal(1, 2, 3, 2), {.causal = true}));
+  rows.push_back(attention_row("causal, more keys", normal(1, 2, 3, 4), normal(1, 2, 5, 4), normal(1, 2, 5, 2), {.mask = {.causal = true}}));
+  rows.push_back(attention_row("causal, more queries", normal(1, 2, 5, 4), normal(1, 2, 3, 4), normal(1, 2, 3, 2), {.mask = {.causal = true}}));
   rows.push_back(attention_row("heads in columns", normal(2, 4, 6), normal(2, 5, 6), normal(2, 5, 9), {.n_heads = 3, .scale = 0.4}));
   rows.push_back(attention_row("dropout", normal(2, 2, 4, 3), normal(2, 2, 4, 3), normal(2, 2, 4, 3),
-                               {.causal = true, .dropout = 0.4, .key = kKey}));
-  // Key 1 hidden from all, every key from query 2.
-  const double hidden = -INFINITY;
-  const std::vector<double> mask = {0, hidden, 0.5, 0, hidden, -1, hidden, hidden, hidden};
-  OpCase masked = attention_row("mask with an empty row", normal(2, 2, 3, 4), normal(2, 2, 3, 4), normal(2, 2, 3, 4), {});
-  const auto with_mask = [mask](Tensor (*f)(const Tensor&, const Tensor&, const Tensor&, const AttentionOptions&)) {
-    return [mask, f](In in) {
-      AttentionOptions o;
-      o.mask = tensor({1, 1, 3, 3}, mask, in[0].dtype());
-      return f(in[0], in[1], in[2], o);
-    };
-  };
-  masked.call = with_mask(scaled_dot_product_attention);
-  masked.composed = with_mask(composed_attention);
-  rows.push_back(masked);
+                               {.mask = {.causal = true}, .dropout = 0.4, .key = kKey}));
+  rows.push_back(attention_row("causal window", normal(1, 2, 6, 3), normal(1, 2, 6, 3), normal(1, 2, 6, 3), {.mask = {.causal = true, .window = 2}}));
+  rows.push_back(attention_row("window to both sides", normal(1, 2, 4, 3), normal(1, 2, 7, 3), normal(1, 2, 7, 3), {.mask = {.window = 3}}));
+  rows.push_back(attention_row("grouped heads", normal(2, 4, 3, 4), normal(2, 2, 5, 4), normal(2, 2, 5, 3), {.mask = {.causal = true}}));
+  rows.push_back(attention_row("grouped heads in columns", normal(2, 4, 12), normal(2, 4, 4), normal(2, 4, 6), {.n_heads = 6, .n_kv_heads = 2}));
+  rows.push_back(attention_row("soft cap", normal(2, 2, 3, 4).scaled(2), normal(2, 2, 4, 4).scaled(2), normal(2, 2, 4, 4), {.soft_cap = 1.5}));
+  // Key 1 hidden from all, every key from query 2; a number for the rest.
+  const std::vector<double> bias = {0, -INFINITY, 0.5, 0, -INFINITY, -1, -INFINITY, -INFINITY, -INFINITY};
+  rows.push_back(attention_row("bias with an empty row", {normal(2, 2, 3, 4), normal(2, 2, 3, 4), normal(2, 2, 3, 4)}, [bias](In in) {
+    AttentionOptions o;
+    o.bias = tensor({1, 1, 3, 3}, bias, in[0].dtype());
+    return o;
+  }));
+  rows.push_back(attention_row("learned bias of heads", {normal(2, 3, 4, 2), normal(2, 3, 5, 2), normal(2, 3, 5, 3), normal(3, 1, 5)}, [](In in) {
+    AttentionOptions o;
+    o.mask.causal = true, o.bias = in[3], o.soft_cap = 2;
+    return o;
+  }));
+  rows.push_back(attention_row("padding, documents, alibi, grouped heads, dropout", {normal(2, 4, 4, 2), normal(2, 2, 5, 2), normal(2, 2, 5, 3)}, [](In in) {
+    AttentionOptions o;
+    o.mask = {.causal = true,
+              .window = 4,
+              .attend = tensor({2, 5}, {1, 1, 0, 1, 1, 0, 0, 1, 1, 1}, DType::i32),
+              .query_documents = tensor({2, 4}, {1, 1, 1, 2, 4, 4, 4, 4}, DType::i32),
+              .key_documents = tensor({2, 5}, {1, 1, 1, 1, 2, 3, 4, 4, 4, 4}, DType::i32)};
+    o.alibi = alibi_slopes(0, 4, 4, in[0].dtype());
+    o.dropout = 0.3, o.key = kKey;
+    return o;
+  }));
+  rows.push_back({.op = "alibi_slopes", .inputs = {normal(3, 2, 2)}, .call = [](In in) {
+                    return mul(in[0], reshape(alibi_slopes(1, 3, 4, in[0].dtype()), {3, 1, 1}));
+                  }});
+  for (const bool interleaved : {false, true})
+    rows.push_back({.op = "rope",
+                    .variant = interleaved ? "interleaved, heads in columns" : "",
+                    .inputs = {interleaved ? normal(2, 3, 8) : normal(2, 2, 3, 4)},
+                    .call = [interleaved](In in) { return rope(in[0], {.n_heads = interleaved ? 2 : 1, .first = 5, .theta = 100, .interleaved = interleaved}); }});
+  rows[rows.size() - 2].reference = [](Ref r) { return rope(r["q"], {.theta = r.number("theta", 10000)}); };
 }
 
 }  // namespace

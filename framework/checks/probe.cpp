@@ -77,11 +77,14 @@ Line::Line(const Probe& probe, Tensor x, int64_t element)
 
 Line::Line(const Probe& probe, std::vector<Tensor> x, RandomKey key) : probe_(probe), x_(std::move(x)) {
   uint64_t drawn = 0;
+  double squares = 0;
   for (const Tensor& t : x_) {
     origin_.push_back(t.values());
     auto& v = direction_.emplace_back(origin_.back().size());
     for (double& d : v) d = random_normal(key, drawn++);
+    for (const double x : origin_.back()) squares += x * x;
   }
+  size_ = std::max(0.05, std::sqrt(squares / static_cast<double>(std::max<uint64_t>(1, drawn))));
 }
 
 Line::~Line() { move(0); }

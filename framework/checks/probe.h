@@ -57,7 +57,7 @@ class Line {
   double operator()(double t) const;
   double slope(double step) const;                         // by five points; its error falls with step^4
   double dot(const std::vector<Tensor>& gradients) const;  // sum of g * v
-  double size() const { return size_; }                    // of x, at least 1: what a step is relative to
+  double size() const { return size_; }  // |x| but at least 1, or the spread of x but at least 0.05
 
  private:
   void move(double t) const;

@@ -29,19 +29,22 @@ void norms(Mutants& all) {
   add(all, &KernelTable::softmax_backward, "last term of the sum left out",
       [](View y, View dy, MutView dx) { softmax(y, dy, dx, 1, 1, 1); });
   // dx = dy - exp(y) sum(dy)
-  static constexpr auto log_softmax = [](View y, View dy, MutView dx, double own, double others) {
+  static constexpr auto log_softmax = [](View y, View dy, MutView dx, double own, double others,
+                                         int64_t left_out) {
     rows(y, [&](int64_t at, int64_t n) {
       double sum = 0;
-      for (int64_t i = 0; i < n; ++i) sum += dy.as<double>()[at + i];
+      for (int64_t i = 0; i < n - left_out; ++i) sum += dy.as<double>()[at + i];
       for (int64_t i = 0; i < n; ++i)
         dx.as<double>()[at + i] =
             own * dy.as<double>()[at + i] - others * std::exp(y.as<double>()[at + i]) * sum;
     });
   };
   add(all, &KernelTable::log_softmax_backward, "dy left out",
-      [](View y, View dy, MutView dx) { log_softmax(y, dy, dx, 0, 1); });
+      [](View y, View dy, MutView dx) { log_softmax(y, dy, dx, 0, 1, 0); });
   add(all, &KernelTable::log_softmax_backward, "exp(y) sum left out",
-      [](View y, View dy, MutView dx) { log_softmax(y, dy, dx, 1, 0); });
+      [](View y, View dy, MutView dx) { log_softmax(y, dy, dx, 1, 0, 0); });
+  add(all, &KernelTable::log_softmax_backward, "last term of the sum left out",
+      [](View y, View dy, MutView dx) { log_softmax(y, dy, dx, 1, 1, 1); });
   // dx = rstd (w dy - mean(w dy) - x_hat mean(w dy x_hat)), dw = sum of dy x_hat, db = sum of dy
   static constexpr auto layer_norm = [](View x, View w, View stats, View dy, MutView dx, double own,
                                         double mean, double hat) {
@@ -194,16 +197,27 @@ void tables(Mutants& all) {
       "the sum is not divided");
 }
 
-// With w = softmax(scale q k^T + mask) and m the dropout mask: dv = (m w)^T dy, dw = m (dy v^T),
-// ds = w (dw - sum(w dw)), dq = scale ds k, dk = scale ds^T q.
+// With w = softmax(cap(scale q k^T) + bias - slope distance) and m the dropout mask: dv = (m w)^T dy,
+// dw = m (dy v^T), ds = w (dw - sum(w dw)), dbias = ds; ds *= cap'; dq = scale ds k, dk = scale ds^T q.
 struct AttentionPlant {
   double sum = 1, own = 1;            // the two terms of ds
   bool drop_v = true, drop_w = true;  // m in dv and in dw
-  bool mask = true, causal = true, scale_q = true, scale_k = true;
+  bool causal = true, window = true, attend = true, documents = true, bias = true, slopes = true;
+  bool scale_q = true, scale_k = true, cap_slope = true;
   int64_t diagonal = 0;  // the causal limit, so many keys higher
+  int64_t wider = 0;     // the window
   int64_t skipped_query = -1, skipped_key = -1;
-  int64_t head_shift = 0;  // keys and values of another head
+  int64_t kv_shift = 0;  // keys and values of another head
 };
+
+bool may_attend(const Attention& a, const AttentionPlant& plant, int64_t b, int64_t i, int64_t j) {
+  const int64_t distance = i + a.keys - a.queries - j;
+  if (a.causal && plant.causal && distance < -plant.diagonal) return false;
+  if (a.window > 0 && plant.window && std::abs(distance) >= a.window + plant.wider) return false;
+  if (a.attend && plant.attend && !a.attend[b * a.keys + j]) return false;
+  return !a.query_documents || !plant.documents ||
+         a.query_documents[b * a.queries + i] == a.key_documents[b * a.keys + j];
+}
 
 void attention_backward(const Attention& a, const AttentionGradients& d, const AttentionPlant& plant) {
   std::vector<double> drop(static_cast<size_t>(a.batch * a.heads * a.queries * a.keys), 1);
@@ -221,27 +235,37 @@ void attention_backward(const Attention& a, const AttentionGradients& d, const A
   const auto add_to = [](double* y, double f, const double* x, int64_t n) {
     for (int64_t i = 0; i < n; ++i) y[i] += f * x[i];
   };
+  const auto keys = static_cast<size_t>(a.keys);
   for (int64_t b = 0; b < a.batch; ++b)
     for (int64_t h = 0; h < a.heads; ++h) {
-      const int64_t kv = (h + plant.head_shift) % a.heads;
-      for (int64_t j = 0; j < a.keys; ++j)
-        std::fill_n(row(d.dk, b, h, j), a.d_k, 0.0), std::fill_n(row(d.dv, b, h, j), a.d_v, 0.0);
+      const int64_t group = a.heads / a.kv_heads, own = h / group, kv = (own + plant.kv_shift) % a.kv_heads;
+      for (int64_t j = 0; j < a.keys && h % group == 0; ++j)
+        std::fill_n(row(d.dk, b, own, j), a.d_k, 0.0), std::fill_n(row(d.dv, b, own, j), a.d_v, 0.0);
       for (int64_t i = 0; i < a.queries; ++i) {
         std::fill_n(row(d.dq, b, h, i), a.d_k, 0.0);
+        const int64_t at = ((b * a.heads + h) * a.queries + i) * a.keys;
+        double* dbias = d.dscores ? static_cast<double*>(d.dscores) + at : nullptr;
+        if (dbias) std::fill_n(dbias, a.keys, 0.0);
         if (i == plant.skipped_query) continue;
-        std::vector<double> w(static_cast<size_t>(a.keys)), dw = w;
+        std::vector<double> w(keys), dw(keys), cap(keys, 1);
         double top = -INFINITY, total = 0, sum = 0;
         for (int64_t j = 0; j < a.keys; ++j) {
           double s = a.scale * dot(row(a.q, b, h, i), row(a.k, b, kv, j), a.d_k);
-          if (a.mask && plant.mask)
+          if (a.soft_cap > 0) {
+            const double t = std::tanh(s / a.soft_cap);
+            s = a.soft_cap * t, cap[static_cast<size_t>(j)] = plant.cap_slope ? 1 - t * t : 1;
+          }
+          if (a.slopes && plant.slopes)
+            s -= static_cast<const double*>(a.slopes)[h] * static_cast<double>(i + a.keys - a.queries - j);
+          if (a.bias && plant.bias)
             s += static_cast<const double*>(
-                a.mask)[b * a.mask_step[0] + h * a.mask_step[1] + i * a.mask_step[2] + j * a.mask_step[3]];
-          if (a.causal && plant.causal && j > i + a.keys - a.queries + plant.diagonal) s = -INFINITY;
+                a.bias)[b * a.bias_step[0] + h * a.bias_step[1] + i * a.bias_step[2] + j * a.bias_step[3]];
+          if (!may_attend(a, plant, b, i, j)) s = -INFINITY;
           top = std::max(top, w[static_cast<size_t>(j)] = s);
         }
         for (double& s : w) total += s = top == -INFINITY ? 0 : std::exp(s - top);
         for (double& s : w) s = total > 0 ? s / total : 0;
-        const double* m = drop.data() + ((b * a.heads + h) * a.queries + i) * a.keys;
+        const double* m = drop.data() + at;
         for (int64_t j = 0; j < a.keys; ++j) {
           const auto k = static_cast<size_t>(j);
           dw[k] = (plant.drop_w ? m[j] : 1) * dot(row(d.dy, b, h, i), row(a.v, b, kv, j), a.d_v);
@@ -250,10 +274,11 @@ void attention_backward(const Attention& a, const AttentionGradients& d, const A
         for (int64_t j = 0; j < a.keys; ++j) {
           if (j == plant.skipped_key) continue;
           const auto k = static_cast<size_t>(j);
-          const double ds = w[k] * (plant.own * dw[k] - plant.sum * sum);
-          add_to(row(d.dv, b, h, j), w[k] * (plant.drop_v ? m[j] : 1), row(d.dy, b, h, i), a.d_v);
+          const double dscore = w[k] * (plant.own * dw[k] - plant.sum * sum), ds = dscore * cap[k];
+          if (dbias) dbias[j] = dscore;
+          add_to(row(d.dv, b, own, j), w[k] * (plant.drop_v ? m[j] : 1), row(d.dy, b, h, i), a.d_v);
           add_to(row(d.dq, b, h, i), (plant.scale_q ? a.scale : 1) * ds, row(a.k, b, kv, j), a.d_k);
-          add_to(row(d.dk, b, h, j), (plant.scale_k ? a.scale : 1) * ds, row(a.q, b, h, i), a.d_k);
+          add_to(row(d.dk, b, own, j), (plant.scale_k ? a.scale : 1) * ds, row(a.q, b, h, i), a.d_k);
         }
       }
     }
@@ -270,29 +295,55 @@ void attention(Mutants& all) {
   };
   using A = const Attention&;
   using P = AttentionPlant;
+  constexpr const char *kNoDropout = "nothing is dropped",
+                       *kNoLimit = "there is no causal limit, or nothing at it",
+                       *kNoWindow = "there is no window, or nothing at its edge";
   mutant("dw left out of ds", [](A) { return P{.own = 0}; });
   mutant("sum(w dw) left out of ds", [](A) { return P{.sum = 0}; });
   mutant("scale left out of dq", [](A) { return P{.scale_q = false}; });
   mutant("scale left out of dk", [](A) { return P{.scale_k = false}; });
   mutant(
-      "dropout left out of dv", [](A) { return P{.drop_v = false}; }, "nothing is dropped");
+      "dropout left out of dv", [](A) { return P{.drop_v = false}; }, kNoDropout);
   mutant(
-      "dropout left out of dw", [](A) { return P{.drop_w = false}; }, "nothing is dropped");
+      "dropout left out of dw", [](A) { return P{.drop_w = false}; }, kNoDropout);
   mutant(
-      "mask left out", [](A) { return P{.mask = false}; }, "there is no mask");
+      "bias left out", [](A) { return P{.bias = false}; }, "there is no bias");
   mutant(
-      "causal limit left out", [](A) { return P{.causal = false}; }, "there is no causal limit");
+      "ALiBi left out", [](A) { return P{.slopes = false}; }, "there are no slopes");
   mutant(
-      "causal limit one higher", [](A) { return P{.diagonal = 1}; }, "there is no causal limit");
+      "slope of the soft cap left out", [](A) { return P{.cap_slope = false}; }, "there is no soft cap");
   mutant(
-      "causal limit one lower", [](A) { return P{.diagonal = -1}; }, "there is no causal limit");
+      "padding left out", [](A) { return P{.attend = false}; }, "there is no padding");
+  mutant(
+      "documents left out", [](A) { return P{.documents = false}; }, "there are no documents");
+  mutant(
+      "window left out", [](A) { return P{.window = false}; }, kNoWindow);
+  mutant(
+      "window one wider", [](A) { return P{.wider = 1}; }, kNoWindow);
+  mutant(
+      "window one narrower", [](A) { return P{.wider = -1}; }, kNoWindow);
+  mutant(
+      "causal limit left out", [](A) { return P{.causal = false}; }, kNoLimit);
+  mutant(
+      "causal limit one higher", [](A) { return P{.diagonal = 1}; }, kNoLimit);
+  mutant(
+      "causal limit one lower", [](A) { return P{.diagonal = -1}; }, kNoLimit);
   mutant(
       "last query left out", [](A a) { return P{.skipped_query = a.queries - 1}; },
       "the last query sees no key");
-  mutant("first key left out", [](A) { return P{.skipped_key = 0}; });
+  mutant(
+      "first key left out", [](A) { return P{.skipped_key = 0}; }, "the first key is not seen");
   mutant("last key left out", [](A a) { return P{.skipped_key = a.keys - 1}; });
   mutant(
-      "keys and values of the next head", [](A) { return P{.head_shift = 1}; }, "there is one head");
+      "keys and values of the next head", [](A) { return P{.kv_shift = 1}; }, "there is one head");
+  // Turned by the angle of its position, and back.
+  add(all, &KernelTable::rope, "turned forward", [](View x, View table, bool interleaved, bool, MutView y) {
+    real().rope(x, table, interleaved, false, y);
+  });
+  add(all, &KernelTable::rope, "pairs of the other layout",
+      [](View x, View table, bool interleaved, bool back, MutView y) {
+        real().rope(x, table, !interleaved, back, y);
+      });
 }
 
 }  // namespace

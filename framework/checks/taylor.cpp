@@ -11,7 +11,7 @@ namespace {
 constexpr int kHalvings = 12;
 
 TaylorLine along_line(const std::string& along, const Line& line, double slope, int64_t elements) {
-  TaylorLine result{.along = along, .slopes = {}};
+  TaylorLine result{.along = along, .slopes = {}, .slope = slope};
   // The direction has length sqrt(elements): the first step moves the point by 0.05.
   double h = 0.05 / std::sqrt(std::max(1.0, static_cast<double>(elements)));
   const double here = line(0);
@@ -42,7 +42,8 @@ TaylorLine along_line(const std::string& along, const Line& line, double slope, 
 
 bool TaylorReport::passed() const {
   return !lines.empty() &&
-         std::all_of(lines.begin(), lines.end(), [](const TaylorLine& l) { return l.passed(); });
+         std::all_of(lines.begin(), lines.end(), [](const TaylorLine& l) { return l.passed(); }) &&
+         lines[0].slope != 0;  // else nothing depends on anything
 }
 
 std::string TaylorReport::text() const {

@@ -12,6 +12,7 @@ struct TaylorLine {
   std::string along;           // "all tensors", or the name of one
   std::vector<double> slopes;  // log2 of one remainder over the next, while they are above rounding
   bool linear = false;         // the remainder is rounding from the first step on
+  double slope = 0;             // of f along the direction, by the gradient
   double least = 0;            // the slope that counts: the median of the last three
   static constexpr double kLeast = 1.9;
   bool passed() const { return linear || least >= kLeast; }

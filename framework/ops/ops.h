@@ -67,15 +67,47 @@ struct CrossEntropyOptions {
 };
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options = {});  // (...,V), (...) -> ()
 
-// ---- Attention: softmax(scale q k^T + mask) v, keeping no (Tq,Tk) tensor. Vaswani et al. 2017, arXiv:1706.03762
+// ---- Attention. Vaswani et al. 2017, arXiv:1706.03762
+// Who may attend to whom: what every part allows. Query i of Tq stands at position i + Tk - Tq, so the last query
+// lines up with the last key. A query that may attend to no key gives exactly 0 and sends exactly 0 back.
+struct Mask {
+  bool causal = false;          // to keys at its own position and before
+  int64_t window = 0;           // w: to the last w positions, its own included; without causal, |query - key| < w. 0: to all
+  Tensor attend = {};           // i32 (B,Tk): to keys that are not 0 here (0: padding)
+  Tensor query_documents = {};  // i32 (B,Tq) and
+  Tensor key_documents = {};    // i32 (B,Tk): to keys of the same document
+};
+
 struct AttentionOptions {
-  int64_t n_heads = 0;  // for q (B,Tq,H*D), k (B,Tk,H*D), v (B,Tk,H*Dv); 0 for q (B,H,Tq,D), k (B,H,Tk,D), v (B,H,Tk,Dv)
-  bool causal = false;  // as causal_mask
-  double scale = 0;     // 0: 1 / sqrt(D)
-  Tensor mask = {};     // added to the scores, broadcast to (B,H,Tq,Tk); not differentiable here
-  double dropout = 0;   // of the weights
+  int64_t n_heads = 0;     // for q (B,Tq,H*D), k (B,Tk,Hkv*D), v (B,Tk,Hkv*Dv); 0 for q (B,H,Tq,D), k (B,Hkv,Tk,D), v (B,Hkv,Tk,Dv)
+  int64_t n_kv_heads = 0;  // with n_heads: Hkv, 0 for as many. Head h reads key/value head h / (H / Hkv). Ainslie et al. 2023, arXiv:2305.13245
+  Mask mask = {};
+  double scale = 0;        // 0: 1 / sqrt(D)
+  double soft_cap = 0;     // c: scores become c tanh(scores / c), before any bias. Gemma 2, 2024, arXiv:2408.00118
+  Tensor alibi = {};       // (H): slope s adds -s (query position - key position) to the scores. Press et al. 2021, arXiv:2108.12409
+  Tensor bias = {};        // added to the scores, broadcast to (B,H,Tq,Tk); -inf hides; may have a gradient
+  double dropout = 0;      // of the weights
   RandomKey key = {};
 };
-Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});  // a query that sees no key gives exactly 0
+// softmax(scores) v with scores = scale q k^T and what the options add, keeping no (Tq,Tk) tensor.
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});
+
+struct AttentionResult {
+  Tensor output;   // as the fused op's
+  Tensor weights;  // (B,H,Tq,Tk), before dropout: a row sums to 1, or is 0 where a query sees no key
+};
+// The same from simpler ops, to read and to compare with.
+AttentionResult composed_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});
+Tensor alibi_slopes(int64_t first_head, int64_t count, int64_t n_heads, DType dtype, Device device = {});  // (count): 2^(-8 (h + 1) / H)
+
+// Rotary positions: each head of x (...,T,n_heads*D) has its pairs turned by the angle position * theta^(-2j/D), row t
+// at position first + t. Pairs are (2j, 2j+1) where interleaved, else (j, j + D/2). Su et al. 2021, arXiv:2104.09864
+struct RopeOptions {
+  int64_t n_heads = 1;
+  int64_t first = 0;
+  double theta = 10000;
+  bool interleaved = false;
+};
+Tensor rope(const Tensor& x, const RopeOptions& options = {});
 
 }  // namespace bonsai

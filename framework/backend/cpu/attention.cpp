@@ -1,4 +1,4 @@
-// Attention in tiles of queries: the scores of a tile against all keys it sees live in scratch, so no
+// Attention in tiles of queries: the scores of a tile against the keys it may see live in scratch, so no
 // (Tq, Tk) tensor exists. Operands are read by batch, head and row strides, never permuted. Backward
 // recomputes a tile's weights from each row's largest score and sum of exponentials.
 #include "framework/backend/cpu/gemm.h"
@@ -7,41 +7,85 @@
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
-constexpr int64_t kQueryTile = 64;
+// Fewer for many keys: a tile's scores stay at 64 K elements.
+int64_t tile_rows(const Attention& a) {
+  return smaller(smaller(64, larger(8, 65536 / larger(1, a.keys))), larger(1, a.queries));
+}
 
 real* rows_at(const Heads& h, int64_t batch, int64_t head, int64_t row) {
   return static_cast<real*>(h.data) + batch * h.batch + head * h.head + row * h.row;
 }
 
-// Some queries of one head.
+// Some queries of one head. Keys are counted from the first that any of them may see by position.
 struct Tile {
   const Attention& a;
   int64_t batch, head, first, rows;
 
-  int64_t seen(int64_t i) const {  // keys that query first + i may attend to by position
-    return a.causal ? larger(0, smaller(a.keys, first + i + 1 + a.keys - a.queries)) : a.keys;
+  int64_t position(int64_t i) const { return first + i + a.keys - a.queries; }
+  int64_t begin(int64_t i) const {
+    return a.window > 0 ? smaller(a.keys, larger(0, position(i) - a.window + 1)) : 0;
   }
-  int64_t width() const { return seen(rows - 1); }
+  int64_t end(int64_t i) const {
+    const int64_t reach = a.causal ? 1 : a.window > 0 ? a.window : a.keys + a.queries;
+    return larger(0, smaller(a.keys, position(i) + reach));
+  }
+  int64_t from() const { return begin(0); }
+  int64_t width() const { return larger(0, end(rows - 1) - from()); }
+  int64_t kv_head() const { return head / (a.heads / a.kv_heads); }
   int64_t row(int64_t i) const { return (batch * a.heads + head) * a.queries + first + i; }
   real* stats(int64_t i) const { return static_cast<real*>(a.stats) + 2 * row(i); }
   real* at(const Heads& h) const { return rows_at(h, batch, head, first); }
-  real* all(const Heads& h) const { return rows_at(h, batch, head, 0); }
+  real* keys(const Heads& h) const { return rows_at(h, batch, kv_head(), from()); }
 };
 
-// scores (rows, width) = scale * q k^T + mask; -inf beyond what a query sees.
-void score(const Tile& t, real* scores) {
+// out (rows, width) = scale * q k^T, capped.
+void raw_scores(const Tile& t, real* out) {
   const Attention& a = t.a;
   const int64_t width = t.width();
-  multiply(t.rows, width, a.d_k, static_cast<real>(a.scale), t.at(a.q), a.q.row, false, t.all(a.k),
-           a.k.row, true, real(0), scores, width);
+  multiply(t.rows, width, a.d_k, static_cast<real>(a.scale), t.at(a.q), a.q.row, false, t.keys(a.k),
+           a.k.row, true, real(0), out, width);
+  if (a.soft_cap <= 0) return;
+  const real cap = static_cast<real>(a.soft_cap);
+  for (int64_t i = 0; i < t.rows * width; ++i) out[i] = cap * math::tanh(out[i] / cap);
+}
+
+// -inf where query i may not attend.
+void hide(const Tile& t, int64_t i, real* s) {
+  const Attention& a = t.a;
+  const int64_t width = t.width(), from = t.from();
+  constexpr real hidden = -math::infinity<real>;
+  const int64_t begin = smaller(width, larger(0, t.begin(i) - from));
+  const int64_t end = larger(begin, smaller(width, t.end(i) - from));
+  fill(s, begin, hidden);
+  fill(s + end, width - end, hidden);
+  if (a.attend) {
+    const int32_t* attend = a.attend + t.batch * a.keys + from;
+    for (int64_t j = begin; j < end; ++j) s[j] = attend[j] ? s[j] : hidden;
+  }
+  if (a.query_documents) {
+    const int32_t own = a.query_documents[t.batch * a.queries + t.first + i];
+    const int32_t* documents = a.key_documents + t.batch * a.keys + from;
+    for (int64_t j = begin; j < end; ++j) s[j] = documents[j] == own ? s[j] : hidden;
+  }
+}
+
+void score(const Tile& t, real* scores) {
+  const Attention& a = t.a;
+  const int64_t width = t.width(), from = t.from();
+  raw_scores(t, scores);
   for (int64_t i = 0; i < t.rows; ++i) {
     real* s = scores + i * width;
-    if (a.mask) {
-      const real* mask = static_cast<const real*>(a.mask) + t.batch * a.mask_step[0] +
-                         t.head * a.mask_step[1] + (t.first + i) * a.mask_step[2];
-      for (int64_t j = 0; j < width; ++j) s[j] += mask[j * a.mask_step[3]];
+    if (a.slopes) {
+      const real slope = static_cast<const real*>(a.slopes)[t.head];
+      const int64_t distance = t.position(i) - from;
+      for (int64_t j = 0; j < width; ++j) s[j] -= slope * static_cast<real>(distance - j);
     }
-    fill(s + t.seen(i), width - t.seen(i), -math::infinity<real>);
+    if (a.bias) {
+      const real* bias = static_cast<const real*>(a.bias) + t.batch * a.bias_step[0] + t.head * a.bias_step[1] +
+                         (t.first + i) * a.bias_step[2] + from * a.bias_step[3];
+      for (int64_t j = 0; j < width; ++j) s[j] += bias[j * a.bias_step[3]];
+    }
+    hide(t, i, s);
   }
 }
 
@@ -56,7 +100,7 @@ void weigh(real* s, int64_t width, const real* stats) {
 void drop(const Tile& t, int64_t i, const real* weights, real* out, int64_t width) {
   const uint64_t threshold = dropout_threshold(t.a.dropout);
   const real keep = t.a.dropout < 1 ? static_cast<real>(1 / (1 - t.a.dropout)) : real(0);
-  const uint64_t start = static_cast<uint64_t>(t.row(i) * t.a.keys);
+  const uint64_t start = static_cast<uint64_t>(t.row(i) * t.a.keys + t.from());
   for (int64_t j = 0; j < width; ++j)
     out[j] = random_word(t.a.key, start + static_cast<uint64_t>(j)) >= threshold ? weights[j] * keep : real(0);
 }
@@ -85,64 +129,73 @@ void forward_tile(const Tile& t, real* scores) {
     weigh(s, width, t.stats(i));
     if (a.dropout > 0) drop(t, i, s, s, width);
   }
-  multiply(t.rows, a.d_v, width, real(1), scores, width, false, t.all(a.v), a.v.row, false,
+  multiply(t.rows, a.d_v, width, real(1), scores, width, false, t.keys(a.v), a.v.row, false,
            real(0), y, a.y.row);
 }
 
-// With p the weights and m the dropout mask: dv += (m p)^T dy, dp = m (dy v^T),
-// ds = p (dp - sum(p dp)), dq = scale ds k, dk += scale ds^T q.
+// With p the weights and m the dropout mask: dv += (m p)^T dy, dp = m (dy v^T), ds = p (dp - sum(p dp)), times
+// 1 - (s / cap)^2 of the capped score; dq = scale ds k, dk += scale ds^T q.
 void backward_tile(const Tile& t, const AttentionGradients& d, real* scratch) {
   const Attention& a = t.a;
   const int64_t width = t.width();
+  real* dscores = static_cast<real*>(d.dscores);
+  if (dscores) fill(dscores + t.row(0) * a.keys, t.rows * a.keys, 0);
   if (width == 0) {
     for (int64_t i = 0; i < t.rows; ++i) fill(t.at(d.dq) + i * d.dq.row, a.d_k, 0);
     return;
   }
   real* p = scratch;
-  real* ds = scratch + t.rows * width;
+  real* ds = p + t.rows * width;
   score(t, p);
   for (int64_t i = 0; i < t.rows; ++i) {
     weigh(p + i * width, width, t.stats(i));
     if (a.dropout > 0) drop(t, i, p + i * width, ds + i * width, width);
   }
   multiply(width, a.d_v, t.rows, real(1), a.dropout > 0 ? ds : p, width, true, t.at(d.dy), d.dy.row,
-           false, real(1), t.all(d.dv), d.dv.row);
-  multiply(t.rows, width, a.d_v, real(1), t.at(d.dy), d.dy.row, false, t.all(a.v), a.v.row, true,
+           false, real(1), t.keys(d.dv), d.dv.row);
+  multiply(t.rows, width, a.d_v, real(1), t.at(d.dy), d.dy.row, false, t.keys(a.v), a.v.row, true,
            real(0), ds, width);
   for (int64_t i = 0; i < t.rows; ++i) {
     real* s = ds + i * width;
     if (a.dropout > 0) drop(t, i, s, s, width);
     softmax_gradient(p + i * width, s, s, width);
+    if (dscores)
+      for (int64_t j = 0; j < width; ++j) dscores[t.row(i) * a.keys + t.from() + j] = s[j];
+  }
+  if (a.soft_cap > 0) {  // the weights are not needed again: their place takes the capped scores
+    const real cap = static_cast<real>(a.soft_cap);
+    raw_scores(t, p);
+    for (int64_t i = 0; i < t.rows * width; ++i) ds[i] *= 1 - (p[i] / cap) * (p[i] / cap);
   }
   const real scale = static_cast<real>(a.scale);
-  multiply(t.rows, a.d_k, width, scale, ds, width, false, t.all(a.k), a.k.row, false, real(0),
+  multiply(t.rows, a.d_k, width, scale, ds, width, false, t.keys(a.k), a.k.row, false, real(0),
            t.at(d.dq), d.dq.row);
   multiply(width, a.d_k, t.rows, scale, ds, width, true, t.at(a.q), a.q.row, false, real(1),
-           t.all(d.dk), d.dk.row);
+           t.keys(d.dk), d.dk.row);
 }
 
 }  // namespace
 
 void attention(const Attention& a) {
-  const int64_t tiles = tiles_of(a.queries, kQueryTile);
-  const int64_t most = smaller(kQueryTile, a.queries) * a.keys;
-  run_tiles_with_scratch(a.batch * a.heads * tiles, most, [&](int64_t t, real* scratch) {
-    const int64_t first = t % tiles * kQueryTile, entry = t / tiles;
-    forward_tile({a, entry / a.heads, entry % a.heads, first, smaller(kQueryTile, a.queries - first)}, scratch);
+  const int64_t each = tile_rows(a), tiles = tiles_of(a.queries, each);
+  run_tiles_with_scratch(a.batch * a.heads * tiles, each * a.keys, [&](int64_t t, real* scratch) {
+    const int64_t first = t % tiles * each, entry = t / tiles;
+    forward_tile({a, entry / a.heads, entry % a.heads, first, smaller(each, a.queries - first)}, scratch);
   });
 }
 
-// A head's tiles run in order, because they add to the same keys and values.
+// The tiles of all heads that read one key/value head run in order, because they add to the same rows.
 void attention_backward(const Attention& a, const AttentionGradients& d) {
-  const int64_t most = 2 * smaller(kQueryTile, a.queries) * a.keys;
-  run_tiles_with_scratch(a.batch * a.heads, most, [&](int64_t entry, real* scratch) {
-    const int64_t batch = entry / a.heads, head = entry % a.heads;
+  const int64_t each = tile_rows(a), group = a.kv_heads ? a.heads / a.kv_heads : 0;
+  run_tiles_with_scratch(a.batch * a.kv_heads, 2 * each * a.keys, [&](int64_t entry, real* scratch) {
+    const int64_t batch = entry / a.kv_heads, kv_head = entry % a.kv_heads;
     for (int64_t j = 0; j < a.keys; ++j) {
-      fill(rows_at(d.dk, batch, head, j), a.d_k, 0);
-      fill(rows_at(d.dv, batch, head, j), a.d_v, 0);
+      fill(rows_at(d.dk, batch, kv_head, j), a.d_k, 0);
+      fill(rows_at(d.dv, batch, kv_head, j), a.d_v, 0);
     }
-    for (int64_t first = 0; first < a.queries; first += kQueryTile)
-      backward_tile({a, batch, head, first, smaller(kQueryTile, a.queries - first)}, d, scratch);
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+      for (int64_t first = 0; first < a.queries; first += each)
+        backward_tile({a, batch, head, first, smaller(each, a.queries - first)}, d, scratch);
   });
 }
 

@@ -1,0 +1,35 @@
+// The layer with a wrong gradient of framework/checks/README.md, as a person would write it.
+#include "framework/autograd/record.h"
+#include "layers/linear.h"
+#include "layers/registry.h"
+
+namespace bonsai {
+namespace {
+
+Tensor cube(const Tensor& x) {
+  const Tensor v = x.detach();  // what is computed here is not recorded
+  return record("cube", {x}, mul(v, mul(v, v)), {x}, NoArgs{}, [](Tensor dy, Saved& s, Sink&, NoArgs) -> Grads {
+    return {mul(dy, scale(mul(s[0], s[0]), 2))};
+  });
+}
+
+struct CubedConfig {
+  int64_t d_model = 1;
+  template <class V> void visit(V&) {}
+};
+
+class Cubed final : public Layer {
+ public:
+  Cubed(Module* parent, std::string name, const CubedConfig& c)
+      : Layer(parent, std::move(name)), up{this, "up", {.in = c.d_model, .out = c.d_model}} {}
+  Linear up;
+
+ protected:
+  Tensor forward(const Tensor& x, Context& context) override { return cube(up(x, context)); }
+};
+
+}  // namespace
+
+void register_cubed(FeedForwardRegistry& layers) { layers.add<Cubed, CubedConfig>("cubed"); }
+
+}  // namespace bonsai

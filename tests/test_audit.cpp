@@ -1,0 +1,207 @@
+// The leak audit and the trace of values that are not finite, against planted faults: each is found, and named.
+#include "framework/autograd/record.h"
+#include "framework/checks/audit.h"
+#include "framework/checks/nonfinite.h"
+#include "framework/checks/op_cases.h"
+#include "framework/ops/ops.h"
+#include "layers/decoder.h"
+#include "tests/support.h"
+
+namespace bonsai::test {
+namespace {
+
+// ---- Leak audit
+
+// One head of attention with a residual, and what may be wrong with it.
+struct Planted {
+  double hidden = -INFINITY;  // added where a key may not be seen
+  int64_t diagonal = 0;       // so many later keys are seen
+  bool mixes_rows = false, ignores_padding = false, severed = false;
+
+  Tensor operator()(const Tensor& x, const AuditConditions& c) const {
+    const int64_t batch = x.size(0), time = x.size(1);
+    std::vector<double> mask;
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t i = 0; i < time; ++i)
+        for (int64_t j = 0; j < time; ++j) {
+          const bool padding = c.attend && !ignores_padding &&
+                               c.attend.span<int32_t>()[static_cast<size_t>(b * time + j)] == 0;
+          mask.push_back(j > i + diagonal || padding ? hidden : 0);
+        }
+    const Tensor scores = add(scale(matmul(x, x, false, true), c.attention_scale),
+                              tensor({batch, time, time}, mask, x.dtype()));
+    const Tensor y = matmul(softmax(scores), severed ? x.detach() : x);
+    const Tensor out = add(severed ? x.detach() : x, y);
+    return mixes_rows ? add(out, mean(x, 0, true)) : out;
+  }
+};
+
+AuditReport audited(const Planted& planted) { return leak_audit("planted", planted, 9, 4); }
+
+TEST(Audit, WhatIsRightPasses) {
+  const AuditReport report = audited({});
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_EQ(report.positions, 9);
+}
+
+TEST(Audit, EachPlantedLeakIsFoundAndNamed) {
+  const auto first = [](const Planted& planted) {
+    const AuditReport report = audited(planted);
+    EXPECT_FALSE(report.passed());
+    return report.leaks.empty() ? "no leak" : report.leaks.front();
+  };
+  EXPECT_EQ(first({.diagonal = 1}), "position 0 depends on position 1, which comes later");
+  // Constants instead of -inf, each found where it is out-shouted, and the lowest float behind padding.
+  EXPECT_NE(first({.hidden = -1e4}).find("which comes later (attention scale x 1e+05)"), std::string::npos);
+  EXPECT_NE(first({.hidden = -1e9}).find("which comes later (attention scale x 1e+12)"), std::string::npos);
+  EXPECT_NE(first({.hidden = -3.4028235e38}).find("(with padding)"), std::string::npos);
+  EXPECT_NE(first({.ignores_padding = true}).find("which is padding"), std::string::npos);
+  EXPECT_NE(first({.mixes_rows = true}).find("row 0 of the batch depends on row 1"), std::string::npos);
+}
+
+TEST(Audit, WithoutTheDependencesThatMustExistItProvesNothing) {
+  const AuditReport report = audited({.severed = true});
+  EXPECT_FALSE(report.passed());
+  EXPECT_NE(report.text().find("proves nothing"), std::string::npos) << report.text();
+  const AuditReport local = leak_audit(
+      "local", [](const Tensor& x, const AuditConditions&) { return tanh(x); }, 5, 3);
+  EXPECT_NE(local.text().find("position 1 does not depend on position 0"), std::string::npos) << local.text();
+}
+
+TEST(Audit, WhatIsNotFiniteProvesNothingAndIsNoLeak) {
+  const AuditReport report = leak_audit("infinite", [](const Tensor& x, const AuditConditions& c) {
+    return scale(exp(scale(Planted{}(x, c), 1e4)), 1e30);
+  }, 4, 3);
+  EXPECT_FALSE(report.passed());
+  EXPECT_TRUE(report.leaks.empty()) << report.text();
+  EXPECT_NE(report.text().find("proves nothing"), std::string::npos) << report.text();
+  EXPECT_NE(report.text().find("a gradient is not finite"), std::string::npos) << report.text();
+}
+
+// Scores that do not hear of the scale would hide a finite mask.
+TEST(Audit, AScaleThatDoesNotReachTheScoresProvesNothing) {
+  const AuditReport report = leak_audit("deaf", [](const Tensor& x, const AuditConditions& c) {
+    return Planted{.hidden = -1e9}(x, {.attention_scale = 1, .attend = c.attend});
+  }, 6, 4);
+  EXPECT_NE(report.text().find("the attention scale x 1e+05 changes no output"), std::string::npos) << report.text();
+}
+
+// The same constants planted in the kernel that the decoder's attention calls.
+TEST(Audit, AFiniteMaskInTheDecodersAttentionIsFound) {
+  static std::vector<float> table;
+  constexpr int64_t T = 8;
+  for (const double hidden : {-1e4, -1e9}) {
+    table.clear();
+    for (int64_t i = 0; i < T; ++i)
+      for (int64_t j = 0; j < T; ++j) table.push_back(j > i ? static_cast<float>(hidden) : 0);
+    static const auto added = [](const Attention& a) {
+      Attention open = a;
+      open.causal = false, open.bias = table.data();
+      open.bias_step[0] = open.bias_step[1] = 0, open.bias_step[2] = T, open.bias_step[3] = 1;
+      return open;
+    };
+    static const auto forward = kernels(Device{}, DType::f32).attention.run;
+    static const auto backward = kernels(Device{}, DType::f32).attention_backward.run;
+    const ScopedKernels plant({}, DType::f32, [](KernelTable& kernels) {
+      kernels.attention.run = [](const Attention& a) { forward(added(a)); };
+      kernels.attention_backward.run = [](const Attention& a, const AttentionGradients& d) { backward(added(a), d); };
+    });
+    Module root;
+    Decoder decoder{&root, "", {.vocab_size = 7, .block_size = T, .n_layers = 1, .n_heads = 2, .d_model = 8, .deviation = 0.3}};
+    const AuditReport report = leak_audit("decoder", [&](const Tensor& x, const AuditConditions& c) {
+      Context context;
+      context.attend = c.attend, context.attention_scale = c.attention_scale;
+      return decoder.trunk(x, context);
+    }, T, 8);
+    EXPECT_FALSE(report.leaks.empty()) << hidden;
+    const auto loud = [&](const std::string& leak) { return leak.find(hidden == -1e4 ? "scale x 1e+05" : "scale x 1e+12") != std::string::npos; };
+    EXPECT_TRUE(std::any_of(report.leaks.begin(), report.leaks.end(), loud)) << report.text();
+  }
+}
+
+TEST(Audit, FewPositionsAtATimeGiveTheSame) {
+  for (const int64_t tokens : {1, 20, 10000}) {
+    const AuditReport report = leak_audit("planted", Planted{.diagonal = 2}, 9, 4, DType::f32,
+                                          {.positions = 4, .tokens_at_once = tokens});
+    EXPECT_EQ(report.positions, 4);
+    EXPECT_EQ(report.leaks.front(), "position 0 depends on position 1, which comes later") << report.text();
+  }
+}
+
+// ---- The first value that is not finite
+
+std::string first_bad(const std::function<void()>& f) {
+  NonfiniteTrace trace;
+  const ScopedWatcher watch(trace);
+  f();
+  return trace.text();
+}
+
+TEST(Nonfinite, TheOpThatMadeItIsNamedNotThoseThatPassItOn) {
+  const Tensor big = tensor({2}, {1, 200}, DType::f32);
+  EXPECT_EQ(first_bad([&] { log(sum(exp(big))); }), "[exp] made inf of f32(2) from 1 to 200");
+  EXPECT_EQ(first_bad([&] { tanh(sub(exp(big), exp(big))); }), "[exp] made inf of f32(2) from 1 to 200");
+  EXPECT_EQ(first_bad([&] { exp(log(neg(big))); }), "[log] made nan of f32(2) from -200 to -1");
+  EXPECT_EQ(first_bad([&] { exp(scale(big, 0.1)); }), "");
+  // A mask is meant, and so is what follows from it.
+  EXPECT_EQ(first_bad([&] { softmax(causal_mask(random_tensor({3, 3}, DType::f32))); }), "");
+  EXPECT_EQ(
+      first_bad([&] {
+        softmax(masked_fill(random_tensor({2, 2}, DType::f32), tensor({2}, {0, 0}, DType::i32), -INFINITY));
+      }),
+      "");
+}
+
+TEST(Nonfinite, ABackwardIsNamedToo) {
+  const std::string text = first_bad([] {
+    Tape tape;
+    const Tensor x = tape.watch(tensor({2}, {0, 4}, DType::f64));
+    tape.backward(sum(sqrt(x)));
+  });
+  EXPECT_EQ(text,
+            "the backward of [sqrt] made inf in the gradient of its input 0, f64(2), of the gradient f64(2) "
+            "from 1 to 1 and of f64(2) from 0 to 2");
+}
+
+// An op of one's own may call ops on its way back.
+TEST(Nonfinite, AnOpInsideABackwardIsNamedWithIt) {
+  const std::string text = first_bad([] {
+    Tape tape;
+    const Tensor x = tape.watch(tensor({2}, {1, 2}, DType::f32));
+    const Tensor y =
+        record("mine", {x}, x.copy(), {x}, NoArgs{}, [](Tensor dy, Saved& s, Sink&, NoArgs) -> Grads {
+          return {mul(dy, exp(scale(s[0], 1e3)))};
+        });
+    tape.backward(sum(y));
+  });
+  EXPECT_EQ(text, "in the backward of [mine] [exp] made inf of f32(2) from 1000 to 2000");
+}
+
+TEST(Nonfinite, AParameterThatIsNotFiniteIsNamed) {
+  Module root;
+  Linear layer(&root, "head", {.in = 2, .out = 2});
+  layer.parameter("head.weight").value.mutable_span<float>()[1] = NAN;
+  const std::string text = first_bad([&] {
+    Context context;
+    layer(tensor({1, 2}, {1, 2}, DType::f32), context);
+  });
+  EXPECT_NE(text.find("[linear] in head read head.weight f32(2,2)"), std::string::npos) << text;
+  EXPECT_NE(text.find("with nan"), std::string::npos) << text;
+}
+
+// Watching changes no gradient.
+TEST(Nonfinite, GradientsUnderWatchAreTheSame) {
+  for (const OpCase& row : op_cases()) {
+    const auto inputs = make_inputs(row, DType::f32);
+    const Result plain = differentiate(row.call, inputs);
+    NonfiniteTrace trace;
+    const ScopedWatcher watch(trace);
+    const Result watched = differentiate(row.call, inputs);
+    EXPECT_FALSE(trace.found()) << row.name() << ": " << trace.text();
+    for (size_t i = 0; i < plain.gradients.size(); ++i)
+      EXPECT_TRUE(same_bits(watched.gradients[i], plain.gradients[i])) << row.name();
+  }
+}
+
+}  // namespace
+}  // namespace bonsai::test
