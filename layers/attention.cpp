@@ -10,7 +10,8 @@ namespace {
 
 // With leading axes of size 1, to (batch, heads, time, width).
 Tensor four_axes(const Tensor& x) {
-  check(x && x.rank() >= 2 && x.rank() <= 4, "attention", "needs (time,width) with up to two axes before, got {}", x);
+  check(x && x.rank() >= 2 && x.rank() <= 4, "attention",
+        "needs (time,width) with up to two axes before, got {}", x);
   if (x.rank() == 4) return x;
   return reshape(x, {1, x.rank() == 3 ? x.size(0) : 1, x.size(-2), x.size(-1)});
 }
@@ -27,10 +28,11 @@ int64_t kv_heads_of(const MultiHeadAttentionConfig& c) { return c.n_kv_heads ? c
 MultiHeadAttentionConfig checked(const std::string& where, const MultiHeadAttentionConfig& c) {
   check_config(where, c);
   check(c.d_model % c.n_heads == 0, where, "d_model {} is not divisible by n_heads {}", c.d_model, c.n_heads);
-  check(c.n_heads % kv_heads_of(c) == 0, where, "n_heads {} is not divisible by n_kv_heads {}", c.n_heads, c.n_kv_heads);
+  check(c.n_heads % kv_heads_of(c) == 0, where, "n_heads {} is not divisible by n_kv_heads {}", c.n_heads,
+        c.n_kv_heads);
   const bool turns = c.position == "rope" || c.position == "rope_interleaved";
-  check(!turns || c.d_model / c.n_heads % 2 == 0, where, "position {} needs heads of an even width, got {}", c.position,
-        c.d_model / c.n_heads);
+  check(!turns || c.d_model / c.n_heads % 2 == 0, where, "position {} needs heads of an even width, got {}",
+        c.position, c.d_model / c.n_heads);
   return c;
 }
 
@@ -44,29 +46,33 @@ ScaledDotProductAttention::ScaledDotProductAttention(Module* parent, std::string
   check_config(path(), c);
 }
 
-AttentionOptions ScaledDotProductAttention::options(int64_t width, Context& context, const Tensor& bias) const {
+AttentionOptions ScaledDotProductAttention::options(int64_t width, Context& context,
+                                                    const Tensor& bias) const {
   AttentionOptions o;
   o.mask.causal = config_.causal, o.mask.window = config_.window, o.mask.attend = context.attend;
   o.mask.query_documents = o.mask.key_documents = context.documents;
   const double usual = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, width)));
   o.scale = (config_.scale > 0 ? config_.scale : usual) * context.attention_scale;
   o.soft_cap = config_.soft_cap, o.bias = bias;
-  if (context.training && config_.dropout > 0) o.dropout = config_.dropout, o.key = context.random.draw(dropout_.path());
+  if (context.training && config_.dropout > 0)
+    o.dropout = config_.dropout, o.key = context.random.draw(dropout_.path());
   return o;
 }
 
-Tensor ScaledDotProductAttention::operator()(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
-                                             const Tensor& bias) {
+Tensor ScaledDotProductAttention::operator()(const Tensor& q, const Tensor& k, const Tensor& v,
+                                             Context& context, const Tensor& bias) {
   PathScope scope(path());
   const Tensor q4 = four_axes(q);
-  return like_query(scaled_dot_product_attention(q4, four_axes(k), four_axes(v), options(q4.size(-1), context, bias)), q);
+  return like_query(
+      scaled_dot_product_attention(q4, four_axes(k), four_axes(v), options(q4.size(-1), context, bias)), q);
 }
 
-AttentionResult ScaledDotProductAttention::with_weights(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
-                                                        const Tensor& bias) {
+AttentionResult ScaledDotProductAttention::with_weights(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                        Context& context, const Tensor& bias) {
   PathScope scope(path());
   const Tensor q4 = four_axes(q);
-  const AttentionResult r = composed_attention(q4, four_axes(k), four_axes(v), options(q4.size(-1), context, bias));
+  const AttentionResult r =
+      composed_attention(q4, four_axes(k), four_axes(v), options(q4.size(-1), context, bias));
   return {like_query(r.output, q), like_query(r.weights, q)};
 }
 
@@ -74,14 +80,33 @@ MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const M
     : Module(parent, std::move(name)),
       config_(checked(path(), c)),
       query{this, "query", {.in = c.d_model, .out = c.d_model, .bias = c.bias, .deviation = c.deviation}},
-      key{this, "key", {.in = c.d_key ? c.d_key : c.d_model, .out = kv_width(c), .bias = c.bias, .deviation = c.deviation}},
-      value{this, "value", {.in = c.d_value ? c.d_value : c.d_model, .out = kv_width(c), .bias = c.bias, .deviation = c.deviation}},
-      attention{this, "attention", {.causal = c.causal, .window = c.window, .soft_cap = c.soft_cap, .dropout = c.attention_dropout, .scale = c.scale}},
-      output{this, "output", {.in = c.d_model, .out = c.d_model, .bias = c.output_bias, .deviation = c.output_deviation}},
+      key{this,
+          "key",
+          {.in = c.d_key ? c.d_key : c.d_model,
+           .out = kv_width(c),
+           .bias = c.bias,
+           .deviation = c.deviation}},
+      value{this,
+            "value",
+            {.in = c.d_value ? c.d_value : c.d_model,
+             .out = kv_width(c),
+             .bias = c.bias,
+             .deviation = c.deviation}},
+      attention{this,
+                "attention",
+                {.causal = c.causal,
+                 .window = c.window,
+                 .soft_cap = c.soft_cap,
+                 .dropout = c.attention_dropout,
+                 .scale = c.scale}},
+      output{this,
+             "output",
+             {.in = c.d_model, .out = c.d_model, .bias = c.output_bias, .deviation = c.output_deviation}},
       residual_dropout{this, "residual_dropout", {.p = c.residual_dropout}} {
   const int64_t width = c.d_model / c.n_heads;
   if (c.qk_norm) {
-    query_norm_ = std::make_unique<RMSNorm>(this, "query_norm", RMSNormConfig{.width = width, .eps = c.norm_eps});
+    query_norm_ =
+        std::make_unique<RMSNorm>(this, "query_norm", RMSNormConfig{.width = width, .eps = c.norm_eps});
     key_norm_ = std::make_unique<RMSNorm>(this, "key_norm", RMSNormConfig{.width = width, .eps = c.norm_eps});
   }
   if (c.position == "alibi") slopes_ = alibi_slopes(0, c.n_heads, c.n_heads, build().dtype, build().device);
@@ -89,7 +114,9 @@ MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const M
 
 Tensor MultiHeadAttention::placed(const Tensor& x, int64_t n_heads, RMSNorm* norm, Context& context) {
   Tensor y = x;
-  if (norm) y = reshape((*norm)(reshape(x, {x.size(0), x.size(1), n_heads, x.size(2) / n_heads}), context), x.shape());
+  if (norm)
+    y = reshape((*norm)(reshape(x, {x.size(0), x.size(1), n_heads, x.size(2) / n_heads}), context),
+                x.shape());
   if (config_.position != "rope" && config_.position != "rope_interleaved") return y;
   return rope(y, {.n_heads = n_heads,
                   .first = context.first_position,
@@ -97,8 +124,8 @@ Tensor MultiHeadAttention::placed(const Tensor& x, int64_t n_heads, RMSNorm* nor
                   .interleaved = config_.position == "rope_interleaved"});
 }
 
-MultiHeadAttention::Projected MultiHeadAttention::project(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
-                                                          const Tensor& bias) {
+MultiHeadAttention::Projected MultiHeadAttention::project(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                          Context& context, const Tensor& bias) {
   const int64_t kv_heads = kv_heads_of(config_);
   Projected p;
   p.q = placed(query(q, context), config_.n_heads, query_norm_.get(), context);
@@ -110,17 +137,24 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const Tensor& q, const
   return p;
 }
 
-Tensor MultiHeadAttention::operator()(const Tensor& q, const Tensor& k, const Tensor& v, Context& context, const Tensor& bias) {
+Tensor MultiHeadAttention::operator()(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
+                                      const Tensor& bias) {
   PathScope scope(path());
   if (context.watcher)
-    context.watcher->called(*this, {q, k, v, bias}, context,
-                            [this](const auto& in, Context& c) { return (*this)(in[0], in[1], in[2], c, in[3]); });
+    context.watcher->called(*this, {q, k, v, bias}, context, [this](const auto& in, Context& c) {
+      return (*this)(in[0], in[1], in[2], c, in[3]);
+    });
+  if (context.weights) {
+    const AttentionResult r = with_weights(q, k, v, context, bias);
+    (*context.weights)[path()] = r.weights;
+    return r.output;
+  }
   const Projected p = project(q, k, v, context, bias);
   return residual_dropout(output(scaled_dot_product_attention(p.q, p.k, p.v, p.options), context), context);
 }
 
-AttentionResult MultiHeadAttention::with_weights(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
-                                                 const Tensor& bias) {
+AttentionResult MultiHeadAttention::with_weights(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                 Context& context, const Tensor& bias) {
   PathScope scope(path());
   const Projected p = project(q, k, v, context, bias);
   const AttentionResult heads = composed_attention(p.q, p.k, p.v, p.options);

@@ -38,9 +38,11 @@ class ScaledDotProductAttention final : public Module {
   ScaledDotProductAttention(Module* parent, std::string name, const ScaledDotProductAttentionConfig& c = {});
 
   // One op that keeps no (Tq,Tk) tensor.
-  Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v, Context& context, const Tensor& bias = {});
+  Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
+                    const Tensor& bias = {});
   // The composed path, step by step, which also returns the weights (before dropout).
-  AttentionResult with_weights(const Tensor& q, const Tensor& k, const Tensor& v, Context& context, const Tensor& bias = {});
+  AttentionResult with_weights(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
+                               const Tensor& bias = {});
 
   // What the op is told for heads of this width: by the config, the context and the bias.
   AttentionOptions options(int64_t width, Context& context, const Tensor& bias) const;
@@ -74,7 +76,8 @@ struct MultiHeadAttentionConfig {
   void visit(V& v) {
     v("d_model", d_model, "width of the queries and of the output", at_least(1));
     v("n_heads", n_heads, "number of heads; divides d_model", at_least(1));
-    v("n_kv_heads", n_kv_heads, "key/value heads, each shared by as many heads; 0 for one a head", at_least(0));
+    v("n_kv_heads", n_kv_heads, "key/value heads, each shared by as many heads; 0 for one a head",
+      at_least(0));
     v("d_key", d_key, "width of the key input; 0 chooses d_model", at_least(0));
     v("d_value", d_value, "width of the value input; 0 chooses d_model", at_least(0));
     v("causal", causal, "whether a position sees only itself and what came before");

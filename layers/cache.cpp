@@ -8,7 +8,9 @@
 namespace bonsai {
 namespace {
 
-Tensor room_for(const Tensor& x, int64_t capacity) { return zeros({x.size(0), capacity, x.size(2)}, x.dtype(), x.device()); }
+Tensor room_for(const Tensor& x, int64_t capacity) {
+  return zeros({x.size(0), capacity, x.size(2)}, x.dtype(), x.device());
+}
 
 // Rows [at, at + T) of every batch entry become x.
 void put(Tensor& all, const Tensor& x, int64_t at) {
@@ -31,15 +33,18 @@ void KeyValueCache::clear() {
   for (auto& [path, entry] : entries_) entry.length = 0;
 }
 
-std::pair<Tensor, Tensor> KeyValueCache::append(const std::string& path, const Tensor& keys, const Tensor& values) {
+std::pair<Tensor, Tensor> KeyValueCache::append(const std::string& path, const Tensor& keys,
+                                                const Tensor& values) {
   check(!Tape::active(), "cache", "keys and values cannot be cached while a tape records");
   Entry& e = entries_[path];
   if (!e.keys || e.length == 0) {
-    if (!e.keys || e.keys.size(0) != keys.size(0)) e.keys = room_for(keys, capacity_), e.values = room_for(values, capacity_);
+    if (!e.keys || e.keys.size(0) != keys.size(0))
+      e.keys = room_for(keys, capacity_), e.values = room_for(values, capacity_);
   }
-  check(e.keys.size(0) == keys.size(0) && e.keys.size(2) == keys.size(2), "cache", "{} does not continue {}", keys, e.keys);
-  check(e.length + keys.size(1) <= capacity_, "cache", "{} tokens and {} more exceed its capacity of {}", e.length, keys.size(1),
-        capacity_);
+  check(e.keys.size(0) == keys.size(0) && e.keys.size(2) == keys.size(2), "cache", "{} does not continue {}",
+        keys, e.keys);
+  check(e.length + keys.size(1) <= capacity_, "cache", "{} tokens and {} more exceed its capacity of {}",
+        e.length, keys.size(1), capacity_);
   put(e.keys, keys, e.length), put(e.values, values, e.length);
   e.length += keys.size(1);
   return {slice(e.keys, 1, 0, e.length), slice(e.values, 1, 0, e.length)};

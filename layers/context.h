@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "framework/core/rng.h"
@@ -18,18 +20,22 @@ class LayerWatcher {
  public:
   using Call = std::function<Tensor(const std::vector<Tensor>& inputs, Context& context)>;
   virtual ~LayerWatcher() = default;
-  virtual void called(Module& layer, const std::vector<Tensor>& inputs, const Context& context, const Call& call) = 0;
+  virtual void called(Module& layer, const std::vector<Tensor>& inputs, const Context& context,
+                      const Call& call) = 0;
 };
 
 struct Context {
   bool training = false;       // dropout is active
   int64_t first_position = 0;  // of the first token in the sequence
   RandomStream random = {};    // dropout draws from it
-  Tensor attend = {};          // i32 (B,T): no query attends to a key that is 0 here (padding); undefined: to all
-  Tensor documents = {};       // i32 (B,T): a token attends to those of its own document; undefined: to all
+  Tensor attend = {};     // i32 (B,T): no query attends to a key that is 0 here (padding); undefined: to all
+  Tensor documents = {};  // i32 (B,T): a token attends to those of its own document; undefined: to all
   double attention_scale = 1;  // times the scale of every attention: the leak audit turns it up
   LayerWatcher* watcher = nullptr;
-  KeyValueCache* cache = nullptr;  // keys and values of the tokens before first_position; the new ones are appended
+  std::map<std::string, Tensor>* weights =
+      nullptr;  // where given, attention puts its weights (B,H,Tq,Tk) there, by its path
+  KeyValueCache* cache =
+      nullptr;  // keys and values of the tokens before first_position; the new ones are appended
 };
 
 }  // namespace bonsai

@@ -7,8 +7,8 @@ namespace {
 
 DecoderConfig checked(const std::string& where, const DecoderConfig& c) {
   check_config(where.empty() ? "decoder" : where, c);
-  check(c.d_model % c.n_heads == 0, where.empty() ? "decoder" : where, "d_model {} is not divisible by n_heads {}",
-        c.d_model, c.n_heads);
+  check(c.d_model % c.n_heads == 0, where.empty() ? "decoder" : where,
+        "d_model {} is not divisible by n_heads {}", c.d_model, c.n_heads);
   check(c.n_kv_heads == 0 || c.n_heads % c.n_kv_heads == 0, where.empty() ? "decoder" : where,
         "n_heads {} is not divisible by n_kv_heads {}", c.n_heads, c.n_kv_heads);
   return c;
@@ -41,7 +41,8 @@ BlockConfig block_config(const DecoderConfig& c) {
                   .dropout = c.dropout,
                   .deviation = c.deviation,
                   .output_deviation = output},
-          .other_mlp = c.mlp_keys && c.mlp_keys->name() == c.mlp ? c.mlp_keys : feed_forward_registry().keys(c.mlp),
+          .other_mlp =
+              c.mlp_keys && c.mlp_keys->name() == c.mlp ? c.mlp_keys : feed_forward_registry().keys(c.mlp),
           .norm = c.norm,
           .norm_eps = c.norm_eps,
           .norm_bias = c.bias};
@@ -53,7 +54,8 @@ double parameter_count(const DecoderConfig& c) {
   const auto d = static_cast<double>(c.d_model), vocabulary = static_cast<double>(c.vocab_size);
   const double hidden = c.d_hidden ? static_cast<double>(c.d_hidden) : 4 * d, bias = c.bias ? 1 : 0;
   const double norm = d * (1 + (c.norm == "layer_norm" ? bias : 0));
-  const double width = d / static_cast<double>(c.n_heads), kv = width * static_cast<double>(c.n_kv_heads ? c.n_kv_heads : c.n_heads);
+  const double width = d / static_cast<double>(c.n_heads),
+               kv = width * static_cast<double>(c.n_kv_heads ? c.n_kv_heads : c.n_heads);
   const double attention = 2 * d * (d + bias) + 2 * kv * d + 2 * kv * bias + (c.qk_norm ? 2 * width : 0);
   const double block = attention + 2 * d * hidden + bias * (hidden + d) + 2 * norm;
   return vocabulary * d * (c.tie_embeddings ? 1 : 2) + static_cast<double>(c.n_layers) * block + norm +
@@ -67,18 +69,21 @@ Decoder::Decoder(Module* parent, std::string name, const DecoderConfig& c)
       position_(make_positions(this, "position", is_added(c.position) ? c.position : "none",
                                {.block_size = c.block_size, .width = c.d_model, .deviation = c.deviation})),
       dropout_{this, "dropout", {.p = c.dropout}} {
-  for (int64_t i = 0; i < c.n_layers; ++i) blocks_.emplace_back(this, "block." + std::to_string(i), block_config(c));
+  for (int64_t i = 0; i < c.n_layers; ++i)
+    blocks_.emplace_back(this, "block." + std::to_string(i), block_config(c));
   norm_ = make_norm(this, "norm", c.norm, c.d_model, c.norm_eps, c.bias);
   if (!c.tie_embeddings)
     head_ = std::make_unique<Linear>(
-        this, "head", LinearConfig{.in = c.d_model, .out = c.vocab_size, .bias = false, .deviation = c.deviation});
+        this, "head",
+        LinearConfig{.in = c.d_model, .out = c.vocab_size, .bias = false, .deviation = c.deviation});
 }
 
 Tensor Decoder::embed(const Tensor& ids, Context& context) {
   PathScope scope(path());
   check(ids && ids.rank() == 2, "decoder", "needs ids (batch,time), got {}", ids);
   check(context.first_position + ids.size(1) <= config_.block_size, "decoder",
-        "{} tokens from position {} exceed block_size {}", ids.size(1), context.first_position, config_.block_size);
+        "{} tokens from position {} exceed block_size {}", ids.size(1), context.first_position,
+        config_.block_size);
   const Tensor x = token(ids, context);
   return dropout_(position_ ? (*position_)(x, context) : x, context);
 }
@@ -88,6 +93,13 @@ Tensor Decoder::trunk(const Tensor& x, Context& context) {
   Tensor h = x;
   for (Block& block : blocks_) h = block(h, context);
   return (*norm_)(h, context);
+}
+
+Tensor Decoder::last_logits(const Tensor& ids, Context& context) {
+  const Tensor features = trunk(embed(ids, context), context);
+  const int64_t batch = features.size(0), time = features.size(1);
+  const Tensor last = reshape(slice(features, 1, time - 1, time), {batch, features.size(2)});
+  return head(last, context);
 }
 
 Tensor Decoder::head(const Tensor& features, Context& context) {

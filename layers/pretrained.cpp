@@ -1,10 +1,13 @@
 #include "layers/pretrained.h"
 
 #include "framework/autograd/dispatch.h"
+#include "layers/feed_forward/swiglu.h"
 
 namespace bonsai {
 
-DecoderConfig decoder_config(const Gpt2Settings& s) {
+namespace {
+
+DecoderConfig config_of(const Gpt2Settings& s) {
   check(s.embd_pdrop == s.resid_pdrop && s.attn_pdrop == s.resid_pdrop, "gpt2",
         "embd_pdrop {}, attn_pdrop {} and resid_pdrop {} differ; the decoder has one dropout", s.embd_pdrop,
         s.attn_pdrop, s.resid_pdrop);
@@ -20,17 +23,37 @@ DecoderConfig decoder_config(const Gpt2Settings& s) {
           .tie_embeddings = s.tied};
 }
 
-void load_weights(const Gpt2Directory& directory, Decoder& decoder) {
+DecoderConfig config_of(const LlamaSettings& s) {
+  DecoderConfig c;
+  c.vocab_size = s.vocab_size, c.block_size = s.max_position_embeddings, c.d_model = s.hidden_size;
+  c.n_layers = s.num_hidden_layers, c.n_heads = s.num_attention_heads, c.n_kv_heads = s.num_key_value_heads;
+  c.dropout = s.attention_dropout;
+  c.norm = "rms_norm", c.norm_eps = s.rms_norm_eps;
+  c.position = "rope", c.rope_theta = s.rope_theta;
+  c.bias = false, c.tie_embeddings = s.tied;
+  const auto keys = std::make_shared<SwiGLUKeys>("swiglu");
+  keys->config.d_hidden = s.intermediate_size;
+  c.mlp = keys->name(), c.mlp_keys = keys;
+  return c;
+}
+
+}  // namespace
+
+DecoderConfig decoder_config(const HuggingFaceDirectory& directory) {
+  return std::visit([](const auto& settings) { return config_of(settings); }, directory.settings());
+}
+
+void load_weights(const HuggingFaceDirectory& directory, Decoder& decoder) {
   const std::string prefix = decoder.path().empty() ? "" : decoder.path() + ".";
   std::vector<std::pair<Parameter*, Tensor>> read;  // all of them, before any is changed
-  for (const Gpt2Weight& weight : directory.weights()) {
+  for (const StoredWeight& weight : directory.weights()) {
     Parameter& parameter = decoder.parameter(prefix + weight.path);
     read.emplace_back(&parameter, directory.read(weight, parameter.value.dtype()));
-    check(read.back().second.shape() == parameter.value.shape(), "gpt2", "{} gives {} for {}", weight.stored,
-          read.back().second, parameter.value);
+    check(read.back().second.shape() == parameter.value.shape(), "pretrained", "{} gives {} for {}",
+          weight.stored, read.back().second, parameter.value);
   }
-  check(read.size() == decoder.parameters().size(), "gpt2", "the directory gives {} of the decoder's {} parameters",
-        read.size(), decoder.parameters().size());
+  check(read.size() == decoder.parameters().size(), "pretrained",
+        "the directory gives {} of the decoder's {} parameters", read.size(), decoder.parameters().size());
   for (auto& [parameter, value] : read) copy_into(value, parameter->value);
 }
 

@@ -30,23 +30,26 @@ class FeedForwardKeys {
   std::string name_;
 };
 
+template <class T, class Config>
+class FeedForwardKeysOf final : public FeedForwardKeys {
+ public:
+  using FeedForwardKeys::FeedForwardKeys;
+  Config config;
+  void visit(Visitor& v) override { config.visit(v); }
+  std::unique_ptr<Layer> make(Module* parent, std::string name, int64_t d_model) const override {
+    Config c = config;
+    c.d_model = d_model;
+    check_config(name, c);
+    return std::make_unique<T>(parent, std::move(name), c);
+  }
+};
+
 class FeedForwardRegistry {
  public:
   // A name that is taken is an Error.
   template <class T, class Config>
   void add(const std::string& name) {
-    struct Keys final : FeedForwardKeys {
-      using FeedForwardKeys::FeedForwardKeys;
-      Config config;
-      void visit(Visitor& v) override { config.visit(v); }
-      std::unique_ptr<Layer> make(Module* parent, std::string where, int64_t d_model) const override {
-        Config c = config;
-        c.d_model = d_model;
-        check_config(where, c);
-        return std::make_unique<T>(parent, std::move(where), c);
-      }
-    };
-    insert(name, [name] { return std::make_shared<Keys>(name); });
+    insert(name, [name] { return std::make_shared<FeedForwardKeysOf<T, Config>>(name); });
   }
 
   std::vector<std::string> names() const;  // with "feed_forward", the standard one, first

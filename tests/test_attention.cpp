@@ -18,7 +18,8 @@ AttentionOptions options_of(int64_t n, const Sizes& s, DType dtype) {
   const auto some = [&](int64_t rows, int64_t of, uint64_t seed) {
     std::vector<double> v;
     const RandomKey key = random_key(seed, "ids");
-    for (int64_t i = 0; i < batch * rows; ++i) v.push_back(std::floor(random_uniform(key, static_cast<uint64_t>(i)) * static_cast<double>(of)));
+    for (int64_t i = 0; i < batch * rows; ++i)
+      v.push_back(std::floor(random_uniform(key, static_cast<uint64_t>(i)) * static_cast<double>(of)));
     return tensor({batch, rows}, v, DType::i32);
   };
   AttentionOptions o;
@@ -26,7 +27,8 @@ AttentionOptions options_of(int64_t n, const Sizes& s, DType dtype) {
   if (n / 2 % 3 == 1) o.mask.window = 1;
   if (n / 2 % 3 == 2) o.mask.window = 3;
   if (n / 6 % 2 == 1) o.mask.attend = some(s.keys, 2, 1);
-  if (n / 12 % 2 == 1) o.mask.query_documents = some(s.queries, 2, 2), o.mask.key_documents = some(s.keys, 2, 3);
+  if (n / 12 % 2 == 1)
+    o.mask.query_documents = some(s.queries, 2, 2), o.mask.key_documents = some(s.keys, 2, 3);
   if (n / 24 % 2 == 1) o.soft_cap = 1.2;
   if (n / 48 % 2 == 1) o.alibi = alibi_slopes(0, s.heads, s.heads, dtype);
   if (n / 96 % 2 == 1) o.dropout = 0.4, o.key = {3, 4};
@@ -35,35 +37,44 @@ AttentionOptions options_of(int64_t n, const Sizes& s, DType dtype) {
 }
 
 TEST(Attention, BothPathsAgreeOverSizesHeadsMasksAndBiases) {
-  const std::vector<Sizes> all = {{1, 1, 1, 1, 1, 1}, {5, 5, 4, 4, 2, 2}, {3, 7, 4, 2, 4, 2}, {7, 3, 2, 5, 6, 1}, {1, 6, 3, 3, 2, 1},
-                                  {70, 70, 4, 3, 2, 1}, {0, 4, 2, 2, 2, 1}, {4, 0, 2, 2, 2, 2}, {3, 3, 0, 2, 2, 1}, {3, 3, 2, 0, 2, 1}};
+  const std::vector<Sizes> all = {
+      {1, 1, 1, 1, 1, 1},   {5, 5, 4, 4, 2, 2}, {3, 7, 4, 2, 4, 2}, {7, 3, 2, 5, 6, 1}, {1, 6, 3, 3, 2, 1},
+      {70, 70, 4, 3, 2, 1}, {0, 4, 2, 2, 2, 1}, {4, 0, 2, 2, 2, 2}, {3, 3, 0, 2, 2, 1}, {3, 3, 2, 0, 2, 1}};
   int64_t cases = 0;
   for (const Sizes& s : all)
-    for (int64_t n = 0; n < 384; n += s.queries > 10 ? 7 : 1)
+    for (int64_t n = 0; n<384; n += s.queries> 10 ? 7 : 1)
       for (const DType dtype : {DType::f64, DType::f32}) {
         if (dtype == DType::f32 && n % 5 != 0) continue;
         const bool columns = n % 3 == 0;
         const auto input = [&](int64_t rows, int64_t heads, int64_t width, uint64_t seed) {
-          return columns ? random_tensor({2, rows, heads * width}, dtype, seed) : random_tensor({2, heads, rows, width}, dtype, seed);
+          return columns ? random_tensor({2, rows, heads * width}, dtype, seed)
+                         : random_tensor({2, heads, rows, width}, dtype, seed);
         };
         AttentionOptions o = options_of(n, s, dtype);
         if (columns) o.n_heads = s.heads, o.n_kv_heads = s.kv_heads;
-        std::vector<Tensor> in = {input(s.queries, s.heads, s.d_k, 1), input(s.keys, s.kv_heads, s.d_k, 2), input(s.keys, s.kv_heads, s.d_v, 3)};
+        std::vector<Tensor> in = {input(s.queries, s.heads, s.d_k, 1), input(s.keys, s.kv_heads, s.d_k, 2),
+                                  input(s.keys, s.kv_heads, s.d_v, 3)};
         if (o.bias) in.push_back(o.bias);
         const auto by = [&](bool fused) {
-          return differentiate([&](const auto& x) {
-            AttentionOptions with = o;
-            if (o.bias) with.bias = x[3];
-            return fused ? scaled_dot_product_attention(x[0], x[1], x[2], with) : composed_attention(x[0], x[1], x[2], with).output;
-          }, in);
+          return differentiate(
+              [&](const auto& x) {
+                AttentionOptions with = o;
+                if (o.bias) with.bias = x[3];
+                return fused ? scaled_dot_product_attention(x[0], x[1], x[2], with)
+                             : composed_attention(x[0], x[1], x[2], with).output;
+              },
+              in);
         };
         const Result fused = by(true), composed = by(false);
         const double tolerance = dtype == DType::f64 ? 1e-12 : 2e-5;
-        ASSERT_LE(relative_error(fused.y, composed.y), tolerance) << "case " << n << ", " << s.queries << " queries, " << s.keys << " keys";
+        ASSERT_LE(relative_error(fused.y, composed.y), tolerance)
+            << "case " << n << ", " << s.queries << " queries, " << s.keys << " keys";
         for (size_t i = 0; i < in.size(); ++i) {
           double size = 0;
           for (const double v : composed.gradients[i].values()) size = std::max(size, std::abs(v));
-          ASSERT_LE(relative_error(fused.gradients[i], composed.gradients[i]) * size, tolerance * std::max(size, 1.0)) << "case " << n << " input " << i;
+          ASSERT_LE(relative_error(fused.gradients[i], composed.gradients[i]) * size,
+                    tolerance * std::max(size, 1.0))
+              << "case " << n << " input " << i;
         }
         ++cases;
       }
@@ -83,9 +94,12 @@ TEST(Attention, AQueryThatMaySeeNothingGivesAndSendsBackZero) {
       AttentionOptions o;
       o.mask = {.causal = true, .window = 2, .attend = tensor({1, 4}, {1, 1, 0, 0}, DType::i32)};
       const Tensor zero = zeros({1, 1, 4, 1}, dtype);
-      const Result r = differentiate([&](const auto& x) {
-        return fused ? scaled_dot_product_attention(x[0], x[1], x[2], o) : composed_attention(x[0], x[1], x[2], o).output;
-      }, {zero, zero, values_1_to(4, dtype)}, tensor({1, 1, 4, 1}, {1, 1, 1, 0}, dtype));
+      const Result r = differentiate(
+          [&](const auto& x) {
+            return fused ? scaled_dot_product_attention(x[0], x[1], x[2], o)
+                         : composed_attention(x[0], x[1], x[2], o).output;
+          },
+          {zero, zero, values_1_to(4, dtype)}, tensor({1, 1, 4, 1}, {1, 1, 1, 0}, dtype));
       expect_values(r.y, {1, 1.5, 2, 0});
       expect_values(r.gradients[2], {1.5, 1.5, 0, 0});
       for (const Tensor& g : {r.gradients[0], r.gradients[1]})
@@ -100,18 +114,23 @@ TEST(Attention, GroupedHeadsReadTheirOwnKeysAndValues) {
       const int64_t T = 3;
       const Tensor q = columns ? zeros({1, T, 4}) : zeros({1, 4, T, 1});
       const Tensor k = columns ? zeros({1, T, 2}) : zeros({1, 2, T, 1});
-      const Tensor v = columns ? tensor({1, T, 2}, {1, 2, 1, 2, 1, 2}) : tensor({1, 2, T, 1}, {1, 1, 1, 2, 2, 2});
+      const Tensor v =
+          columns ? tensor({1, T, 2}, {1, 2, 1, 2, 1, 2}) : tensor({1, 2, T, 1}, {1, 1, 1, 2, 2, 2});
       AttentionOptions o;
       if (columns) o.n_heads = 4, o.n_kv_heads = 2;
       const auto f = [&](const auto& x) {
-        return fused ? scaled_dot_product_attention(x[0], x[1], x[2], o) : composed_attention(x[0], x[1], x[2], o).output;
+        return fused ? scaled_dot_product_attention(x[0], x[1], x[2], o)
+                     : composed_attention(x[0], x[1], x[2], o).output;
       };
       const Result r = differentiate(f, {q, k, v}, full(q.shape(), 1));
-      const std::vector<double> by_row = {1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2}, by_head = {1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2};
+      const std::vector<double> by_row = {1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2},
+                                by_head = {1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2};
       expect_values(r.y, columns ? by_row : by_head, 1e-6);
       expect_values(r.gradients[2], std::vector<double>(6, 2), 1e-6);
     }
-  EXPECT_NE(error_of([] { scaled_dot_product_attention(zeros({1, 4, 2, 1}), zeros({1, 3, 2, 1}), zeros({1, 3, 2, 1})); }).find("do not share 3"),
+  EXPECT_NE(error_of([] {
+              scaled_dot_product_attention(zeros({1, 4, 2, 1}), zeros({1, 3, 2, 1}), zeros({1, 3, 2, 1}));
+            }).find("do not share 3"),
             std::string::npos);
 }
 
@@ -132,17 +151,20 @@ TEST(Attention, MasksMeanWhatTheySay) {
   expect_values(seen({.window = 1}), {1, 2, 3, 4}, 1e-6);
   expect_values(seen({.attend = tensor({1, 4}, {0, 1, 0, 1}, DType::i32)}), {3, 3, 3, 3}, 1e-6);
   const Tensor documents = tensor({1, 4}, {7, 7, 9, 9}, DType::i32);
-  expect_values(seen({.causal = true, .query_documents = documents, .key_documents = documents}), {1, 1.5, 3, 3.5}, 1e-6);
+  expect_values(seen({.causal = true, .query_documents = documents, .key_documents = documents}),
+                {1, 1.5, 3, 3.5}, 1e-6);
 }
 
 TEST(Attention, AlibiFallsWithTheDistanceByItsSlope) {
-  expect_values(alibi_slopes(0, 8, 8, DType::f64), {0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625});
+  expect_values(alibi_slopes(0, 8, 8, DType::f64),
+                {0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625});
   AttentionOptions o;
   o.alibi = alibi_slopes(0, 1, 1, DType::f64);  // 2^-8
   o.mask.causal = true;
   const Tensor zero = zeros({1, 1, 2, 1}, DType::f64);
   const double far = std::exp(-1.0 / 256);
-  expect_values(scaled_dot_product_attention(zero, zero, values_1_to(2, DType::f64), o), {1, (far + 2) / (far + 1)}, 1e-12);
+  expect_values(scaled_dot_product_attention(zero, zero, values_1_to(2, DType::f64), o),
+                {1, (far + 2) / (far + 1)}, 1e-12);
 }
 
 TEST(Rope, TurnsPairsByTheAngleOfTheirPosition) {
@@ -160,7 +182,9 @@ TEST(Rope, TurnsPairsByTheAngleOfTheirPosition) {
   EXPECT_NEAR(halves[5], 2 * c - 4 * d, 1e-12);
   // Only the difference of two positions matters to a score.
   const Tensor q = random_tensor({1, 8}, DType::f64), k = random_tensor({1, 8}, DType::f64, 2);
-  const auto score = [&](int64_t i, int64_t j) { return matmul(rope(q, {.first = i}), rope(k, {.first = j}), false, true).item(); };
+  const auto score = [&](int64_t i, int64_t j) {
+    return matmul(rope(q, {.first = i}), rope(k, {.first = j}), false, true).item();
+  };
   EXPECT_NEAR(score(9, 4), score(105, 100), 1e-9);
   EXPECT_NE(error_of([&] { rope(zeros({3, 3})); }).find("an even width"), std::string::npos);
 }
@@ -171,14 +195,16 @@ TEST(Attention, ALongSequenceTakesNoTableOfScores) {
   set_threads(2);
   const int64_t T = 4096, operand = T * 8 * 4;
   Tape tape;
-  const Tensor q = tape.watch(random_tensor({1, 1, T, 8}, DType::f32)), k = tape.watch(random_tensor({1, 1, T, 8}, DType::f32, 2)),
+  const Tensor q = tape.watch(random_tensor({1, 1, T, 8}, DType::f32)),
+               k = tape.watch(random_tensor({1, 1, T, 8}, DType::f32, 2)),
                v = tape.watch(random_tensor({1, 1, T, 8}, DType::f32, 3));
   Pool& memory = pool({});
   const int64_t start = memory.statistics().in_use;
   const Tensor y = scaled_dot_product_attention(q, k, v, {.mask = {.causal = true}, .soft_cap = 20});
   tape.backward(y, random_tensor(y.shape(), DType::f32, 4));
   const int64_t extra = memory.statistics().peak - start - 5 * operand;  // y, dy and three gradients
-  printf("%.1f MiB beside operands, %.1f %% of a table of scores\n", static_cast<double>(extra) / 1048576, 100.0 * static_cast<double>(extra) / static_cast<double>(T * T * 4));
+  printf("%.1f MiB beside operands, %.1f %% of a table of scores\n", static_cast<double>(extra) / 1048576,
+         100.0 * static_cast<double>(extra) / static_cast<double>(T * T * 4));
   EXPECT_LT(extra, T * T * 4 / 10);
   set_threads(before);
 }

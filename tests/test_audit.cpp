@@ -69,9 +69,10 @@ TEST(Audit, WithoutTheDependencesThatMustExistItProvesNothing) {
 }
 
 TEST(Audit, WhatIsNotFiniteProvesNothingAndIsNoLeak) {
-  const AuditReport report = leak_audit("infinite", [](const Tensor& x, const AuditConditions& c) {
-    return scale(exp(scale(Planted{}(x, c), 1e4)), 1e30);
-  }, 4, 3);
+  const AuditReport report = leak_audit(
+      "infinite",
+      [](const Tensor& x, const AuditConditions& c) { return scale(exp(scale(Planted{}(x, c), 1e4)), 1e30); },
+      4, 3);
   EXPECT_FALSE(report.passed());
   EXPECT_TRUE(report.leaks.empty()) << report.text();
   EXPECT_NE(report.text().find("proves nothing"), std::string::npos) << report.text();
@@ -80,10 +81,14 @@ TEST(Audit, WhatIsNotFiniteProvesNothingAndIsNoLeak) {
 
 // Scores that do not hear of the scale would hide a finite mask.
 TEST(Audit, AScaleThatDoesNotReachTheScoresProvesNothing) {
-  const AuditReport report = leak_audit("deaf", [](const Tensor& x, const AuditConditions& c) {
-    return Planted{.hidden = -1e9}(x, {.attention_scale = 1, .attend = c.attend});
-  }, 6, 4);
-  EXPECT_NE(report.text().find("the attention scale x 1e+05 changes no output"), std::string::npos) << report.text();
+  const AuditReport report = leak_audit(
+      "deaf",
+      [](const Tensor& x, const AuditConditions& c) {
+        return Planted{.hidden = -1e9}(x, {.attention_scale = 1, .attend = c.attend});
+      },
+      6, 4);
+  EXPECT_NE(report.text().find("the attention scale x 1e+05 changes no output"), std::string::npos)
+      << report.text();
 }
 
 // The same constants planted in the kernel that the decoder's attention calls.
@@ -104,17 +109,27 @@ TEST(Audit, AFiniteMaskInTheDecodersAttentionIsFound) {
     static const auto backward = kernels(Device{}, DType::f32).attention_backward.run;
     const ScopedKernels plant({}, DType::f32, [](KernelTable& kernels) {
       kernels.attention.run = [](const Attention& a) { forward(added(a)); };
-      kernels.attention_backward.run = [](const Attention& a, const AttentionGradients& d) { backward(added(a), d); };
+      kernels.attention_backward.run = [](const Attention& a, const AttentionGradients& d) {
+        backward(added(a), d);
+      };
     });
     Module root;
-    Decoder decoder{&root, "", {.vocab_size = 7, .block_size = T, .n_layers = 1, .n_heads = 2, .d_model = 8, .deviation = 0.3}};
-    const AuditReport report = leak_audit("decoder", [&](const Tensor& x, const AuditConditions& c) {
-      Context context;
-      context.attend = c.attend, context.attention_scale = c.attention_scale;
-      return decoder.trunk(x, context);
-    }, T, 8);
+    Decoder decoder{
+        &root,
+        "",
+        {.vocab_size = 7, .block_size = T, .n_layers = 1, .n_heads = 2, .d_model = 8, .deviation = 0.3}};
+    const AuditReport report = leak_audit(
+        "decoder",
+        [&](const Tensor& x, const AuditConditions& c) {
+          Context context;
+          context.attend = c.attend, context.attention_scale = c.attention_scale;
+          return decoder.trunk(x, context);
+        },
+        T, 8);
     EXPECT_FALSE(report.leaks.empty()) << hidden;
-    const auto loud = [&](const std::string& leak) { return leak.find(hidden == -1e4 ? "scale x 1e+05" : "scale x 1e+12") != std::string::npos; };
+    const auto loud = [&](const std::string& leak) {
+      return leak.find(hidden == -1e4 ? "scale x 1e+05" : "scale x 1e+12") != std::string::npos;
+    };
     EXPECT_TRUE(std::any_of(report.leaks.begin(), report.leaks.end(), loud)) << report.text();
   }
 }
@@ -169,9 +184,8 @@ TEST(Nonfinite, AnOpInsideABackwardIsNamedWithIt) {
     Tape tape;
     const Tensor x = tape.watch(tensor({2}, {1, 2}, DType::f32));
     const Tensor y =
-        record("mine", {x}, x.copy(), {x}, NoArgs{}, [](Tensor dy, Saved& s, Sink&, NoArgs) -> Grads {
-          return {mul(dy, exp(scale(s[0], 1e3)))};
-        });
+        record("mine", {x}, x.copy(), {x}, NoArgs{},
+               [](Tensor dy, Saved& s, Sink&, NoArgs) -> Grads { return {mul(dy, exp(scale(s[0], 1e3)))}; });
     tape.backward(sum(y));
   });
   EXPECT_EQ(text, "in the backward of [mine] [exp] made inf of f32(2) from 1000 to 2000");

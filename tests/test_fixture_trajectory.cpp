@@ -50,10 +50,10 @@ double number(const Fixture& f, const std::string& key) {
   return value;
 }
 
-RunConfig recorded_run(Fixture& f, const Gpt2Directory& init, DType dtype) {
+RunConfig recorded_run(Fixture& f, const HuggingFaceDirectory& init, DType dtype) {
   RunConfig run;
   run.task = "recorded";
-  run.model = decoder_config(init.settings());
+  run.model = decoder_config(init);
   EXPECT_EQ(run.model.block_size, number(f, "block_size"));
   run.data = std::make_shared<Recorded>(f.read("in.tokens", DType::i32), f.read("in.offsets", DType::i32),
                                         run.model);
@@ -87,7 +87,7 @@ void expect_series(Fixture& f, const std::string& name, const std::vector<double
 
 void replay(DType dtype) {
   Fixture f("trajectory/expected");
-  const Gpt2Directory init(fixtures() / "trajectory/init");
+  const HuggingFaceDirectory init(fixtures() / "trajectory/init");
   Trainer trainer(recorded_run(f, init, dtype));
   load_weights(init, trainer.model());
   std::vector<double> losses, norms;

@@ -5,6 +5,7 @@
 #include "framework/checks/gradcheck.h"
 #include "framework/ops/ops.h"
 #include "layers/decoder.h"
+#include "layers/feed_forward/swiglu.h"
 #include "layers/mask.h"
 
 #include "tests/support.h"
@@ -88,6 +89,12 @@ std::vector<LayerCase> layer_cases() {
                              FeedForwardConfig{.d_model = 6, .d_hidden = 5, .activation = "silu", .bias = false, .deviation = 0.5}),
       one_input<Block>("Block", "", x, block_config(2, true, "layer_norm")),
       one_input<Block>("Block", "rms_norm", x, block_config(3, false, "rms_norm")),
+      one_input<SwiGLU>("SwiGLU", "", x, SwiGLUConfig{.d_model = 6, .d_hidden = 5, .bias = true, .deviation = 0.5}),
+      multi_head("grouped heads, rope, qk_norm",
+                 {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .causal = true, .position = "rope", .qk_norm = true, .deviation = 0.5}, 4, 4),
+      multi_head("interleaved rope, window", {.d_model = 8, .n_heads = 2, .causal = true, .window = 2, .position = "rope_interleaved", .deviation = 0.5}, 4, 4),
+      multi_head("alibi, soft cap, one key/value head",
+                 {.d_model = 6, .n_heads = 3, .n_kv_heads = 1, .causal = true, .position = "alibi", .soft_cap = 1.5, .deviation = 0.5}, 4, 4),
       multi_head("self-attention sizes", {.d_model = 6, .n_heads = 2, .causal = true, .deviation = 0.5}, 4, 4),
       multi_head("cross-attention", {.d_model = 6, .n_heads = 3, .d_key = 4, .d_value = 5, .deviation = 0.5, .output_deviation = 0.5}, 3, 5),
       multi_head("no bias, dropout",
@@ -132,6 +139,9 @@ std::vector<LayerCase> layer_cases() {
   const Tensor ids = tensor({2, 5}, {0, 3, 3, 1, 6, 2, 2, 5, 4, 0}, DType::i32);
   const DecoderConfig tiny{.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 4, .dropout = 0.1, .deviation = 0.4};
   DecoderConfig other = tiny;
+  DecoderConfig llama = tiny;
+  llama.n_kv_heads = 1, llama.norm = "rms_norm", llama.position = "rope", llama.mlp = "swiglu", llama.bias = false;
+  all.push_back(one_input<Decoder>("Decoder", "Llama's shape", ids, llama));
   other.norm = "rms_norm", other.position = "sinusoidal", other.tie_embeddings = false, other.bias = false, other.activation = "gelu";
   all.push_back(one_input<Decoder>("Decoder", "", ids, tiny));
   all.push_back(one_input<Decoder>("Decoder", "rms_norm, sinusoidal, untied, no bias", ids, other));

@@ -369,6 +369,26 @@ TEST(Program, ChecksGradientsAndTimesStepsOfAConfig) {
   EXPECT_EQ(p.run({"inspect", "tiny.yaml"}).status, 0);
   p.trained("run");
   expect_failure(p.run({"inspect", "run", "--set", "model.n_layers=5"}), 2, {"--set", "run is a checkpoint"});
+  // Who attends to whom: each row sums to 1 and nothing sees its future.
+  const Outcome weights = p.run({"inspect", "run", "--attention", "a bat", "--json"});
+  EXPECT_EQ(weights.status, 0) << weights.err;
+  const auto seen = nlohmann::json::parse(weights.out);
+  EXPECT_EQ(seen["tokens"].size(), 5u);
+  EXPECT_EQ(seen["weights"]["block.0.attention"].size(), 2u) << "heads";
+  for (const auto& head : seen["weights"]["block.0.attention"])
+    for (size_t i = 0; i < 5; ++i) {
+      double total = 0;
+      for (size_t j = 0; j < 5; ++j) {
+        total += head[i][j].get<double>();
+        EXPECT_TRUE(j <= i || head[i][j] == 0.0) << i << " sees " << j;
+      }
+      EXPECT_NEAR(total, 1, 1e-6);
+    }
+  EXPECT_NE(p.run({"inspect", "run", "--attention", "a bat"}).out.find("block.0.attention head 1\n    a   b a t \n  a \u2588\u2588"), std::string::npos);
+  expect_failure(p.run({"inspect", "run", "--attention", "a bat and more of it"}), 2, {"20 tokens, more than block_size 8"});
+  expect_failure(p.run({"inspect", "run", "--attention", "Z"}), 2, {"--attention", "'Z'"});
+  expect_failure(p.run({"inspect", "run", "--attention", "a", "--layer", "block.9"}), 2, {"no attention layer is called block.9"});
+  expect_failure(p.run({"inspect", "tiny.yaml", "--attention", "a"}), 2, {"needs a trained model"});
 }
 
 }  // namespace

@@ -4,12 +4,17 @@
 #include <cmath>
 #include <numeric>
 
+#include "framework/ops/ops.h"
+#include "layers/cache.h"
+
 namespace bonsai {
 
 int32_t choose_token(std::span<const double> logits, const GenerateOptions& o, uint64_t index) {
-  check(o.temperature >= 0 && std::isfinite(o.temperature), "generate", "the temperature is {}; it must be at least 0",
-        o.temperature);
+  check(o.temperature >= 0 && std::isfinite(o.temperature), "generate",
+        "the temperature is {}; it must be at least 0", o.temperature);
   check(o.top_k >= 0, "generate", "top_k is {}; it must be at least 0", o.top_k);
+  check(o.top_p > 0 && o.top_p <= 1, "generate", "top_p is {}; it must be above 0 and at most 1", o.top_p);
+  check(o.min_p >= 0 && o.min_p <= 1, "generate", "min_p is {}; it must be from 0 to 1", o.min_p);
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto likelier = [&](int32_t a, int32_t b) {
@@ -23,23 +28,39 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& o, u
   if (o.temperature < 1e-6) return order[0];
   std::vector<double> weights;
   double total = 0;
-  for (int32_t id : order)
-    weights.push_back(total += std::exp((logits[static_cast<size_t>(id)] - logits[static_cast<size_t>(order[0])]) / o.temperature));
-  const double at = random_uniform(random_key(o.seed, "generate"), index) * total;
-  const auto chosen = std::upper_bound(weights.begin(), weights.end(), at) - weights.begin();
-  return order[std::min(static_cast<size_t>(chosen), order.size() - 1)];
+  for (const int32_t id : order) {
+    weights.push_back(
+        std::exp((logits[static_cast<size_t>(id)] - logits[static_cast<size_t>(order[0])]) / o.temperature));
+    total += weights.back();
+  }
+  // In falling order: what top_p and min_p leave is a beginning.
+  double kept_weight = 0;
+  size_t left = 0;
+  while (left < weights.size() && (left == 0 || (kept_weight < o.top_p * total && weights[left] >= o.min_p)))
+    kept_weight += weights[left++];
+  double at = random_uniform(random_key(o.seed, "generate"), index) * kept_weight;
+  for (size_t i = 0; i < left; ++i)
+    if ((at -= weights[i]) < 0) return order[i];
+  return order[left - 1];
 }
 
-std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t count, const GenerateOptions& options,
-                              const std::function<bool(int32_t)>& go_on) {
+std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t count,
+                              const GenerateOptions& options, const std::function<bool(int32_t)>& go_on) {
   check(!ids.empty(), "generate", "needs at least one token to begin with");
-  const int64_t vocabulary = model.config().vocab_size, block = model.config().block_size;
+  const auto vocabulary = static_cast<size_t>(model.config().vocab_size);
+  const int64_t block = model.config().block_size;
+  KeyValueCache cache(block);
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t seen = std::min(block, static_cast<int64_t>(ids.size()));
+    const auto all = static_cast<int64_t>(ids.size());
     Context context;
-    const std::span<const int32_t> window(ids.end() - seen, ids.end());
-    const std::vector<double> logits = model(from<int32_t>({1, seen}, window), context).values();
-    ids.push_back(choose_token(std::span(logits).last(static_cast<size_t>(vocabulary)), options, static_cast<uint64_t>(i)));
+    if (all <= block) context.cache = &cache, context.first_position = cache.length();
+    const int64_t begin = all <= block ? cache.length() : all - block;
+    const std::span<const int32_t> next(ids.begin() + begin, ids.end());
+    const std::vector<double> logits =
+        model.last_logits(from<int32_t>({1, static_cast<int64_t>(next.size())}, next), context).values();
+    check(logits.size() == vocabulary, "generate", "the model gave {} logits for {} tokens", logits.size(),
+          vocabulary);
+    ids.push_back(choose_token(logits, options, static_cast<uint64_t>(i)));
     if (go_on && !go_on(ids.back())) break;
   }
   return ids;

@@ -12,14 +12,20 @@ namespace bonsai {
 struct GenerateOptions {
   double temperature = 1;  // 0: always the most likely token, the lowest id of equals
   int64_t top_k = 0;       // only the k most likely tokens; 0 or more than there are: all
+  double top_p =
+      1;  // only the most likely tokens that together have this share, the one that reaches it included.
+          // Holtzman et al. 2020, arXiv:1904.09751
+  double min_p =
+      0;  // only tokens with at least this share of the most likely one's. Nguyen et al. 2024, arXiv:2407.01082
   uint64_t seed = 1;
 };
 
-// One token by its logits. `index` counts the draws of a seed.
+// One token by its logits; probabilities are those at the temperature, and each limit holds after the one before. `index` counts the draws of a seed.
 int32_t choose_token(std::span<const double> logits, const GenerateOptions& options, uint64_t index);
 
-// The ids and `count` more. The model sees the last block_size of them.
-std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t count, const GenerateOptions& options,
-                              const std::function<bool(int32_t)>& go_on = {});
+// The ids and `count` more. The model sees the last block_size of them: up to there through a cache, a token a pass;
+// beyond, where every token's position moves with each new one, through the whole window.
+std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t count,
+                              const GenerateOptions& options, const std::function<bool(int32_t)>& go_on = {});
 
 }  // namespace bonsai

@@ -41,14 +41,16 @@ struct Operand {
 const int32_t* ids_of(const Tensor& x) { return x ? static_cast<const int32_t*>(x.data()) : nullptr; }
 
 Attention problem(const Tensor (&t)[9], const Tensor& y, const Args& args) {
-  const Operand q(t[kQ], args.n_heads), k(t[kK], args.n_kv_heads), v(t[kV], args.n_kv_heads), oy(y, args.n_heads);
+  const Operand q(t[kQ], args.n_heads), k(t[kK], args.n_kv_heads), v(t[kV], args.n_kv_heads),
+      oy(y, args.n_heads);
   Attention a{};
   a.batch = q.batch, a.heads = q.heads, a.kv_heads = k.heads, a.queries = q.rows, a.keys = k.rows;
   a.d_k = q.width, a.d_v = v.width;
   a.q = q.heads_of, a.k = k.heads_of, a.v = v.heads_of, a.y = oy.heads_of;
   a.scale = args.scale, a.soft_cap = args.soft_cap;
   a.causal = args.causal, a.window = args.window;
-  a.attend = ids_of(t[kAttend]), a.query_documents = ids_of(t[kQueryDocuments]), a.key_documents = ids_of(t[kKeyDocuments]);
+  a.attend = ids_of(t[kAttend]), a.query_documents = ids_of(t[kQueryDocuments]),
+  a.key_documents = ids_of(t[kKeyDocuments]);
   a.slopes = view(t[kAlibi]).data;
   a.dropout = args.dropout, a.key = args.key;
   a.stats = const_cast<void*>(t[kStats].data());
@@ -64,8 +66,8 @@ Attention problem(const Tensor (&t)[9], const Tensor& y, const Args& args) {
 }
 
 void check_ids(const Tensor& ids, const char* what, int64_t batch, int64_t time) {
-  check(!ids || (ids.dtype() == DType::i32 && ids.shape() == Shape{batch, time}), kOp, "{} must be i32({},{}), got {}", what, batch,
-        time, ids);
+  check(!ids || (ids.dtype() == DType::i32 && ids.shape() == Shape{batch, time}), kOp,
+        "{} must be i32({},{}), got {}", what, batch, time, ids);
 }
 
 // The shape of the scores (B,H,Tq,Tk) once everything fits together.
@@ -73,27 +75,36 @@ Shape checked_scores(const Tensor& q, const Tensor& k, const Tensor& v, const At
   check_alike(kOp, q, k);
   check_alike(kOp, q, v);
   const int rank = o.n_heads ? 3 : 4, time = rank - 2;
-  check(q.rank() == rank && k.rank() == rank && v.rank() == rank, kOp, "needs tensors of {} axes, got {}, {} and {}", rank, q, k, v);
+  check(q.rank() == rank && k.rank() == rank && v.rank() == rank, kOp,
+        "needs tensors of {} axes, got {}, {} and {}", rank, q, k, v);
   const int64_t heads = o.n_heads ? o.n_heads : q.size(1);
   const int64_t kv_heads = o.n_heads ? (o.n_kv_heads ? o.n_kv_heads : heads) : k.size(1);
-  check(!o.n_heads || (heads > 0 && kv_heads > 0 && q.size(2) % heads == 0 && k.size(2) % kv_heads == 0 && v.size(2) % kv_heads == 0), kOp,
-        "{} heads and {} key/value heads do not divide the widths of {}, {} and {}", heads, kv_heads, q, k, v);
-  check(kv_heads == 0 ? heads == 0 : heads % kv_heads == 0, kOp, "{} heads do not share {} key/value heads equally", heads, kv_heads);
-  const int64_t d_k = o.n_heads ? q.size(2) / heads : q.size(3), k_width = o.n_heads ? k.size(2) / kv_heads : k.size(3);
+  check(!o.n_heads || (heads > 0 && kv_heads > 0 && q.size(2) % heads == 0 && k.size(2) % kv_heads == 0 &&
+                       v.size(2) % kv_heads == 0),
+        kOp, "{} heads and {} key/value heads do not divide the widths of {}, {} and {}", heads, kv_heads, q,
+        k, v);
+  check(kv_heads == 0 ? heads == 0 : heads % kv_heads == 0, kOp,
+        "{} heads do not share {} key/value heads equally", heads, kv_heads);
+  const int64_t d_k = o.n_heads ? q.size(2) / heads : q.size(3),
+                k_width = o.n_heads ? k.size(2) / kv_heads : k.size(3);
   check(q.size(0) == k.size(0) && q.size(0) == v.size(0) && d_k == k_width && k.size(time) == v.size(time) &&
             (o.n_heads || k.size(1) == v.size(1)),
         kOp, "sizes do not fit: q {}, k {}, v {}", q, k, v);
   check(o.dropout >= 0 && o.dropout <= 1, kOp, "the dropout rate is {}; it must be in [0, 1]", o.dropout);
-  check(o.mask.window >= 0 && o.soft_cap >= 0, kOp, "the window is {} and the soft cap {}; neither may be negative", o.mask.window, o.soft_cap);
+  check(o.mask.window >= 0 && o.soft_cap >= 0, kOp,
+        "the window is {} and the soft cap {}; neither may be negative", o.mask.window, o.soft_cap);
   const Shape scores{q.size(0), heads, q.size(time), k.size(time)};
   check_ids(o.mask.attend, "`attend`", scores.dim[0], scores.dim[3]);
   check_ids(o.mask.query_documents, "`query_documents`", scores.dim[0], scores.dim[2]);
   check_ids(o.mask.key_documents, "`key_documents`", scores.dim[0], scores.dim[3]);
-  check(static_cast<bool>(o.mask.query_documents) == static_cast<bool>(o.mask.key_documents), kOp, "documents are given for queries or keys alone");
+  check(static_cast<bool>(o.mask.query_documents) == static_cast<bool>(o.mask.key_documents), kOp,
+        "documents are given for queries or keys alone");
   if (o.alibi) check_alike(kOp, q, o.alibi);
-  check(!o.alibi || o.alibi.shape() == Shape{heads}, kOp, "ALiBi needs a slope for each of {} heads, got {}", heads, o.alibi);
+  check(!o.alibi || o.alibi.shape() == Shape{heads}, kOp, "ALiBi needs a slope for each of {} heads, got {}",
+        heads, o.alibi);
   if (o.bias) check_alike(kOp, q, o.bias);
-  check(!o.bias || broadcasts_to(o.bias.shape(), scores), kOp, "the bias {} does not broadcast to the scores {}", o.bias, scores);
+  check(!o.bias || broadcasts_to(o.bias.shape(), scores), kOp,
+        "the bias {} does not broadcast to the scores {}", o.bias, scores);
   return scores;
 }
 
@@ -113,7 +124,8 @@ Tensor may_attend(const Mask& m, const Shape& scores, Device device) {
         bool may = !m.causal || distance >= 0;
         if (m.window > 0) may &= std::abs(distance) < m.window;
         if (m.attend) may &= ids_of(m.attend)[b * keys + j] != 0;
-        if (m.query_documents) may &= ids_of(m.query_documents)[b * queries + i] == ids_of(m.key_documents)[b * keys + j];
+        if (m.query_documents)
+          may &= ids_of(m.query_documents)[b * queries + i] == ids_of(m.key_documents)[b * keys + j];
         allowed.push_back(may);
       }
   return from<int32_t>({batch, 1, queries, keys}, allowed, device);
@@ -130,49 +142,66 @@ Tensor repeated(const Tensor& x, int64_t heads) {
   const int64_t kv_heads = x.size(1);
   if (kv_heads == heads) return x;
   const Tensor one = reshape(x, {x.size(0), kv_heads, 1, x.size(2), x.size(3)});
-  const Tensor all = add(one, zeros({x.size(0), kv_heads, heads / kv_heads, x.size(2), x.size(3)}, x.dtype(), x.device()));
+  const Tensor all =
+      add(one, zeros({x.size(0), kv_heads, heads / kv_heads, x.size(2), x.size(3)}, x.dtype(), x.device()));
   return reshape(all, {x.size(0), heads, x.size(2), x.size(3)});
 }
 
 }  // namespace
 
-Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const AttentionOptions& o) {
   const Shape scores = checked_scores(q, k, v, o);
   const int64_t kv_heads = o.n_heads ? (o.n_kv_heads ? o.n_kv_heads : o.n_heads) : 0;
-  const Args args{o.n_heads, kv_heads, o.mask.window, o.mask.causal, scale_of(o, o.n_heads ? q.size(2) / o.n_heads : q.size(3)),
-                  o.soft_cap, o.dropout, o.key};
+  const Args args{o.n_heads,
+                  kv_heads,
+                  o.mask.window,
+                  o.mask.causal,
+                  scale_of(o, o.n_heads ? q.size(2) / o.n_heads : q.size(3)),
+                  o.soft_cap,
+                  o.dropout,
+                  o.key};
   Shape shape = q.shape();
   shape[-1] = o.n_heads ? v.size(-1) / kv_heads * o.n_heads : v.size(-1);
   Tensor y = empty(shape, q.dtype(), q.device());
   const Tensor stats = empty({scores.dim[0] * scores.dim[1] * scores.dim[2], 2}, q.dtype(), q.device());
   const Mask& m = o.mask;
-  kernels(q).attention(problem({q, k, v, o.bias, stats, m.attend, m.query_documents, m.key_documents, o.alibi}, y, args));
-  return record(kOp, {q, k, v, o.bias}, y, {q, k, v, o.bias, stats, m.attend, m.query_documents, m.key_documents, o.alibi}, args,
+  kernels(q).attention(
+      problem({q, k, v, o.bias, stats, m.attend, m.query_documents, m.key_documents, o.alibi}, y, args));
+  return record(kOp, {q, k, v, o.bias}, y,
+                {q, k, v, o.bias, stats, m.attend, m.query_documents, m.key_documents, o.alibi}, args,
                 [](Tensor dy, Saved& s, Sink&, Args args) -> Grads {
                   Tensor dq = empty_like(s[kQ]), dk = empty_like(s[kK]), dv = empty_like(s[kV]), dscores;
                   const Operand q(s[kQ], args.n_heads);
-                  if (s.needs(kBias)) dscores = empty({q.batch, q.heads, q.rows, Operand(s[kK], args.n_kv_heads).rows}, dy.dtype(), dy.device());
+                  if (s.needs(kBias))
+                    dscores = empty({q.batch, q.heads, q.rows, Operand(s[kK], args.n_kv_heads).rows},
+                                    dy.dtype(), dy.device());
                   const auto at = [](const Tensor& x, int64_t heads) { return Operand(x, heads).heads_of; };
                   const Tensor kept[9] = {s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]};
-                  kernels(dy).attention_backward(problem(kept, dy, args),
-                                                 {at(dy, args.n_heads), at(dq, args.n_heads), at(dk, args.n_kv_heads),
-                                                  at(dv, args.n_kv_heads), dscores ? dscores.mutable_data() : nullptr});
+                  kernels(dy).attention_backward(
+                      problem(kept, dy, args),
+                      {at(dy, args.n_heads), at(dq, args.n_heads), at(dk, args.n_kv_heads),
+                       at(dv, args.n_kv_heads), dscores ? dscores.mutable_data() : nullptr});
                   return {dq, dk, dv, dscores ? sum_to(dscores, s[kBias].shape()) : Tensor()};
                 });
 }
 
-AttentionResult composed_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
+AttentionResult composed_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                   const AttentionOptions& o) {
   const Shape shape = checked_scores(q, k, v, o);
   const int64_t heads = shape.dim[1], kv_heads = o.n_kv_heads ? o.n_kv_heads : o.n_heads;
-  const Tensor qh = apart(q, o.n_heads), kh = repeated(apart(k, kv_heads), heads), vh = repeated(apart(v, kv_heads), heads);
+  const Tensor qh = apart(q, o.n_heads), kh = repeated(apart(k, kv_heads), heads),
+               vh = repeated(apart(v, kv_heads), heads);
 
   Tensor scores = scale(matmul(qh, kh, false, true), scale_of(o, qh.size(-1)));
   if (o.soft_cap > 0) scores = scale(tanh(scale(scores, 1 / o.soft_cap)), o.soft_cap);
   if (o.alibi) {
     std::vector<double> distance;
     for (int64_t i = 0; i < shape.dim[2]; ++i)
-      for (int64_t j = 0; j < shape.dim[3]; ++j) distance.push_back(static_cast<double>(i + shape.dim[3] - shape.dim[2] - j));
-    scores = sub(scores, mul(reshape(o.alibi, {heads, 1, 1}), tensor({shape.dim[2], shape.dim[3]}, distance, q.dtype(), q.device())));
+      for (int64_t j = 0; j < shape.dim[3]; ++j)
+        distance.push_back(static_cast<double>(i + shape.dim[3] - shape.dim[2] - j));
+    scores = sub(scores, mul(reshape(o.alibi, {heads, 1, 1}),
+                             tensor({shape.dim[2], shape.dim[3]}, distance, q.dtype(), q.device())));
   }
   if (o.bias) scores = add(scores, o.bias);
   scores = masked_fill(scores, may_attend(o.mask, shape, q.device()), -INFINITY);

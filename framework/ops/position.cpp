@@ -14,7 +14,8 @@ Tensor rope_table(int64_t time, int64_t width, const RopeOptions& o, DType dtype
   values.reserve(static_cast<size_t>(time * width));
   for (int64_t t = 0; t < time; ++t)
     for (int64_t j = 0; j < width / 2; ++j) {
-      const double angle = static_cast<double>(o.first + t) * std::pow(o.theta, -2.0 * static_cast<double>(j) / static_cast<double>(width));
+      const double angle = static_cast<double>(o.first + t) *
+                           std::pow(o.theta, -2.0 * static_cast<double>(j) / static_cast<double>(width));
       values.push_back(std::cos(angle)), values.push_back(std::sin(angle));
     }
   return tensor({time, width / 2, 2}, values, dtype, device);
@@ -36,14 +37,17 @@ Tensor rope(const Tensor& x, const RopeOptions& o) {
   check_floating("rope", x);
   check(x.rank() >= 2 && o.n_heads > 0 && x.size(-1) % (2 * o.n_heads) == 0, "rope",
         "needs (...,time,heads * width) with an even width, got {} for {} heads", x, o.n_heads);
-  check(o.first >= 0 && o.theta > 0, "rope", "the first position is {} and theta {}; they must be at least 0 and above 0", o.first, o.theta);
+  check(o.first >= 0 && o.theta > 0, "rope",
+        "the first position is {} and theta {}; they must be at least 0 and above 0", o.first, o.theta);
   const Tensor table = rope_table(x.size(-2), x.size(-1) / o.n_heads, o, x.dtype(), x.device());
   struct Args {
     int64_t n_heads;
     bool interleaved;
   };
-  return record("rope", {x}, turned(x, table, o.n_heads, o.interleaved, false), {table}, Args{o.n_heads, o.interleaved},
-                [](Tensor dy, Saved& s, Sink&, Args a) -> Grads { return {turned(dy, s[0], a.n_heads, a.interleaved, true)}; });
+  return record("rope", {x}, turned(x, table, o.n_heads, o.interleaved, false), {table},
+                Args{o.n_heads, o.interleaved}, [](Tensor dy, Saved& s, Sink&, Args a) -> Grads {
+                  return {turned(dy, s[0], a.n_heads, a.interleaved, true)};
+                });
 }
 
 Tensor alibi_slopes(int64_t first_head, int64_t count, int64_t n_heads, DType dtype, Device device) {

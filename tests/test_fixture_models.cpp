@@ -1,29 +1,25 @@
-// GPT-2 as Hugging Face's transformers computes it, through the layers' own decoder.
+// GPT-2 and Llama as Hugging Face's transformers computes them, through the layers' own decoder.
 #include "framework/ops/ops.h"
 #include "layers/pretrained.h"
 #include "tests/fixture.h"
+#include "trainers/generate.h"
 
 namespace bonsai::test {
 namespace {
 
 struct Model {
-  explicit Model(DType dtype) : directory(fixtures() / "models/gpt2"), root({.dtype = dtype}) {
+  Model(const std::string& kind, DType dtype) : directory(fixtures() / "models" / kind), root({.dtype = dtype}) {
     load_weights(directory, decoder);
   }
-  Gpt2Directory directory;
+  HuggingFaceDirectory directory;
   Module root;
-  Decoder decoder{&root, "", decoder_config(directory.settings())};
+  Decoder decoder{&root, "", decoder_config(directory)};
 };
 
 double largest(const Tensor& x) {
   double most = 0;
   for (double v : x.values()) most = std::max(most, std::isnan(v) ? INFINITY : std::abs(v));
   return most;
-}
-
-// As transformers names it: everything but the head is below "transformer".
-std::string stored_name(const Gpt2Weight& w) {
-  return w.stored.starts_with("lm_head") ? w.stored : "transformer." + w.stored;
 }
 
 // The next id by the largest logit, over the whole sequence each time.
@@ -37,10 +33,13 @@ std::vector<double> continue_greedily(Decoder& decoder, std::vector<double> ids,
   return ids;
 }
 
-TEST(FixtureGpt2, LogitsLossGradientsAndGreedyTextAgree) {
-  Fixture f("models/gpt2/expected");
+class FixtureModels : public testing::TestWithParam<std::string> {};
+
+TEST_P(FixtureModels, LogitsLossGradientsAndGreedyTextAgree) {
+  const std::string name = "models/" + GetParam() + "/expected";
+  Fixture f(name);
   for (const DType dtype : {DType::f64, DType::f32}) {
-    Model model(dtype);
+    Model model(GetParam(), dtype);
     const Tensor ids = f.read("in.input_ids", dtype);
     const int64_t batch = ids.size(0), time = ids.size(1), vocabulary = model.decoder.config().vocab_size;
 
@@ -57,10 +56,10 @@ TEST(FixtureGpt2, LogitsLossGradientsAndGreedyTextAgree) {
     f.expect("out.loss", loss, dtype);
     tape.backward(loss);
 
-    for (const Gpt2Weight& w : model.directory.weights()) {
+    for (const StoredWeight& w : model.directory.weights()) {
       // The error is that of the stored tensor, of which this is a part: the key's bias has no effect
       // on a softmax, so its own gradient is rounding error.
-      const Tensor whole = f.read("grad." + stored_name(w), DType::f64), part = gpt2_part(whole, w);
+      const Tensor whole = f.read("grad." + model.directory.stored_name(w), DType::f64), part = stored_part(whole, w);
       Parameter& p = model.decoder.parameter(w.path);
       EXPECT_EQ(p.grad.dtype(), dtype);
       EXPECT_LE(largest(sub(p.grad.to(DType::f64), part)) / largest(whole), tolerance_of(dtype))
@@ -70,19 +69,25 @@ TEST(FixtureGpt2, LogitsLossGradientsAndGreedyTextAgree) {
     for (Parameter* p : model.decoder.parameters()) p->zero_gradient();
 
     const auto expected = f.read("out.greedy", dtype).values();
-    EXPECT_EQ(continue_greedily(model.decoder, {flat.begin(), flat.begin() + 5}, expected.size()), expected);
+    const std::vector<double> start(flat.begin(), flat.begin() + 5);
+    EXPECT_EQ(continue_greedily(model.decoder, start, expected.size()), expected);
+    const std::vector<int32_t> cached = generate(model.decoder, {start.begin(), start.end()}, static_cast<int64_t>(expected.size() - 5), {.temperature = 0});
+    EXPECT_EQ(std::vector<double>(cached.begin(), cached.end()), expected);
   }
-  expect_all_read(f, "models/gpt2/expected");
+  expect_all_read(f, name);
 }
 
-// Weights are read through the table of gpt2_weights; a stored tensor outside it would be lost.
-TEST(FixtureGpt2, EveryStoredWeightIsLoaded) {
-  const SafetensorsFile file(fixtures() / "models/gpt2/model.safetensors");
-  const Gpt2Directory directory(fixtures() / "models/gpt2");
+// Weights are read through the table of each kind; a stored tensor outside it would be lost.
+TEST_P(FixtureModels, EveryStoredWeightIsLoaded) {
+  const auto folder = fixtures() / "models" / GetParam();
+  const SafetensorsFile file(folder / "model.safetensors");
+  const HuggingFaceDirectory directory(folder);
   std::set<std::string> loaded;
-  for (const Gpt2Weight& w : directory.weights()) loaded.insert(stored_name(w));
+  for (const StoredWeight& w : directory.weights()) loaded.insert(directory.stored_name(w));
   for (const std::string& name : file.names()) EXPECT_TRUE(loaded.count(name)) << name;
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FixtureModels, testing::Values("gpt2", "llama"), [](const auto& kind) { return kind.param; });
 
 }  // namespace
 }  // namespace bonsai::test

@@ -1,0 +1,55 @@
+// config.json of a Hugging Face directory, with errors that name the file and the key.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "framework/core/error.h"
+
+namespace bonsai {
+
+class JsonConfig {
+ public:
+  explicit JsonConfig(const std::filesystem::path& path) : path_(path.string()) {
+    std::ifstream file(path);
+    check(file.good(), path_, "cannot be read; a Hugging Face directory has a config.json");
+    json_ = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+    check(json_.is_object(), path_, "is not a JSON object");
+  }
+
+  template <class T>
+  T get(const char* key, const T& otherwise) const {
+    if (!json_.contains(key) || json_[key].is_null()) return otherwise;
+    const nlohmann::json& value = json_[key];
+    bool fits = value.is_number();
+    if constexpr (std::is_same_v<T, bool>) fits = value.is_boolean();
+    if constexpr (std::is_same_v<T, std::string>) fits = value.is_string();
+    if constexpr (std::is_same_v<T, int64_t>) fits = value.is_number_integer();
+    check(fits, path_, "{} has a value of the wrong type: {}", key, value.dump());
+    return value.get<T>();
+  }
+
+  bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+  int64_t size(const char* key) const {
+    const int64_t n = get<int64_t>(key, -1);
+    check(n >= 1, path_, "{} is missing or less than 1", key);
+    return n;
+  }
+
+  // An object below a key; an empty one where there is none.
+  JsonConfig below(const char* key) const {
+    JsonConfig inner = *this;
+    inner.json_ = json_.contains(key) && json_[key].is_object() ? json_[key] : nlohmann::json::object();
+    return inner;
+  }
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  nlohmann::json json_;
+};
+
+}  // namespace bonsai
