@@ -46,11 +46,15 @@ ScaledDotProductAttention::ScaledDotProductAttention(Module* parent, std::string
   check_config(path(), c);
 }
 
-AttentionOptions ScaledDotProductAttention::options(int64_t width, Context& context,
+AttentionOptions ScaledDotProductAttention::options(int64_t width, int64_t queries, Context& context,
                                                     const Tensor& bias) const {
   AttentionOptions o;
   o.mask.causal = config_.causal, o.mask.window = config_.window, o.mask.attend = context.attend;
-  o.mask.query_documents = o.mask.key_documents = context.documents;
+  if (const Tensor& all = context.documents) {  // the queries are the last of the keys
+    check(all.rank() == 2 && all.size(1) >= queries, "attention",
+          "{} names fewer documents than there are queries, {}", all, queries);
+    o.mask.key_documents = all, o.mask.query_documents = slice(all, 1, all.size(1) - queries, all.size(1));
+  }
   const double usual = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, width)));
   o.scale = (config_.scale > 0 ? config_.scale : usual) * context.attention_scale;
   o.soft_cap = config_.soft_cap, o.bias = bias;
@@ -63,8 +67,9 @@ Tensor ScaledDotProductAttention::operator()(const Tensor& q, const Tensor& k, c
                                              Context& context, const Tensor& bias) {
   PathScope scope(path());
   const Tensor q4 = four_axes(q);
-  return like_query(
-      scaled_dot_product_attention(q4, four_axes(k), four_axes(v), options(q4.size(-1), context, bias)), q);
+  return like_query(scaled_dot_product_attention(q4, four_axes(k), four_axes(v),
+                                                 options(q4.size(-1), q4.size(-2), context, bias)),
+                    q);
 }
 
 AttentionResult ScaledDotProductAttention::with_weights(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -72,7 +77,7 @@ AttentionResult ScaledDotProductAttention::with_weights(const Tensor& q, const T
   PathScope scope(path());
   const Tensor q4 = four_axes(q);
   const AttentionResult r =
-      composed_attention(q4, four_axes(k), four_axes(v), options(q4.size(-1), context, bias));
+      composed_attention(q4, four_axes(k), four_axes(v), options(q4.size(-1), q4.size(-2), context, bias));
   return {like_query(r.output, q), like_query(r.weights, q)};
 }
 
@@ -131,8 +136,13 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const Tensor& q, const
   p.q = placed(query(q, context), config_.n_heads, query_norm_.get(), context);
   p.k = placed(key(k, context), kv_heads, key_norm_.get(), context);
   p.v = value(v, context);
-  if (context.cache) std::tie(p.k, p.v) = context.cache->append(path(), p.k, p.v);
-  p.options = attention.options(config_.d_model / config_.n_heads, context, bias);
+  if (context.cache) {
+    check(context.first_position == context.cache->length(path()), path(),
+          "first_position is {}, but {} tokens are cached", context.first_position,
+          context.cache->length(path()));
+    std::tie(p.k, p.v) = context.cache->append(path(), p.k, p.v);
+  }
+  p.options = attention.options(config_.d_model / config_.n_heads, p.q.size(1), context, bias);
   p.options.n_heads = config_.n_heads, p.options.n_kv_heads = kv_heads, p.options.alibi = slopes_;
   return p;
 }

@@ -24,7 +24,7 @@ struct ScaledDotProductAttentionConfig {
   void visit(V& v) {
     v("causal", causal, "whether a position sees only itself and what came before");
     v("window", window, "positions that one sees, its own included; 0 for all", at_least(0));
-    v("soft_cap", soft_cap, "c of c tanh(scores / c); 0 for none", at_least(0));
+    v("soft_cap", soft_cap, "c of c tanh(scores / c); 0 for none", between(0, 1e6));
     v("dropout", dropout, "dropout of the attention weights", between(0, 1));
     v("scale", scale, "factor of the scores; 0 chooses 1 / sqrt(d_k)", at_least(0));
   }
@@ -44,8 +44,8 @@ class ScaledDotProductAttention final : public Module {
   AttentionResult with_weights(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
                                const Tensor& bias = {});
 
-  // What the op is told for heads of this width: by the config, the context and the bias.
-  AttentionOptions options(int64_t width, Context& context, const Tensor& bias) const;
+  // What the op is told, by the config, the context and the bias, for heads of this width and so many queries.
+  AttentionOptions options(int64_t width, int64_t queries, Context& context, const Tensor& bias) const;
 
  private:
   ScaledDotProductAttentionConfig config_;
@@ -86,7 +86,7 @@ struct MultiHeadAttentionConfig {
     v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
     v("qk_norm", qk_norm, "whether queries and keys are normalised, head by head");
     v("norm_eps", norm_eps, "of that norm", at_least(0));
-    v("soft_cap", soft_cap, "c of c tanh(scores / c); 0 for none", at_least(0));
+    v("soft_cap", soft_cap, "c of c tanh(scores / c); 0 for none", between(0, 1e6));
     v("scale", scale, "factor of the scores; 0 chooses 1 / sqrt(head width)", at_least(0));
     v("bias", bias, "biases of the query, key and value projections");
     v("output_bias", output_bias, "bias of the output projection");

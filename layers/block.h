@@ -25,7 +25,7 @@ class Block final : public Layer {
         norm_1_(make_norm(this, "norm_1", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)),
         attention{this, "attention", c.attention},
         norm_2_(make_norm(this, "norm_2", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)),
-        mlp(c.other_mlp ? c.other_mlp->make(this, "mlp", c.attention.d_model) : std::make_unique<FeedForward>(this, "mlp", c.mlp)) {}
+        mlp(c.other_mlp ? c.other_mlp->make(this, "mlp", c.mlp) : std::make_unique<FeedForward>(this, "mlp", c.mlp)) {}
 
  protected:
   Tensor forward(const Tensor& x, Context& context) override {  // (B,T,C) -> (B,T,C)

@@ -29,6 +29,11 @@ int64_t KeyValueCache::length() const {
   return least;
 }
 
+int64_t KeyValueCache::length(const std::string& path) const {
+  const auto at = entries_.find(path);
+  return at == entries_.end() ? 0 : at->second.length;
+}
+
 void KeyValueCache::clear() {
   for (auto& [path, entry] : entries_) entry.length = 0;
 }
@@ -36,6 +41,8 @@ void KeyValueCache::clear() {
 std::pair<Tensor, Tensor> KeyValueCache::append(const std::string& path, const Tensor& keys,
                                                 const Tensor& values) {
   check(!Tape::active(), "cache", "keys and values cannot be cached while a tape records");
+  check(keys && values && keys.rank() == 3 && values.rank() == 3 && keys.size(0) == values.size(0) && keys.size(1) == values.size(1),
+        "cache", "keys and values do not belong together: {} and {}", keys, values);
   Entry& e = entries_[path];
   if (!e.keys || e.length == 0) {
     if (!e.keys || e.keys.size(0) != keys.size(0))

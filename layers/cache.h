@@ -20,6 +20,7 @@ class KeyValueCache {
   explicit KeyValueCache(int64_t capacity) : capacity_(capacity) {}
 
   int64_t length() const;  // tokens that every layer has
+  int64_t length(const std::string& path) const;  // that this layer has
   void clear();            // of all tokens; the memory stays
 
   // What the layer of this path has, with these (B,T,width) at the end. Not under a tape: a later change of the

@@ -28,8 +28,8 @@ struct Context {
   bool training = false;       // dropout is active
   int64_t first_position = 0;  // of the first token in the sequence
   RandomStream random = {};    // dropout draws from it
-  Tensor attend = {};     // i32 (B,T): no query attends to a key that is 0 here (padding); undefined: to all
-  Tensor documents = {};  // i32 (B,T): a token attends to those of its own document; undefined: to all
+  Tensor attend = {};     // i32 (B,Tk), cached keys included: no query attends to a key that is 0 here (padding)
+  Tensor documents = {};  // i32 (B,Tk): a token attends to those of its own document. Undefined: to all
   double attention_scale = 1;  // times the scale of every attention: the leak audit turns it up
   LayerWatcher* watcher = nullptr;
   std::map<std::string, Tensor>* weights =

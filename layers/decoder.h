@@ -39,11 +39,11 @@ struct DecoderConfig {
     v("n_heads", n_heads, "attention heads a block; divides d_model", at_least(1));
     v("n_kv_heads", n_kv_heads, "key/value heads, each shared by as many heads; divides n_heads; 0 for one a head", at_least(0));
     v("d_model", d_model, "width of the residual stream", at_least(1));
-    v("d_hidden", d_hidden, "width inside the standard feed-forward layers; 0 chooses 4 * d_model", at_least(0));
+    v("d_hidden", d_hidden, "width inside the feed-forward layers; 0 chooses 4 * d_model, or 8/3 of it with a gate", at_least(0));
     v("dropout", dropout, "dropout of embeddings, attention weights and residual additions", between(0, 1));
     v("mlp", mlp, "the sublayer after attention; others than feed_forward have keys of their own", OneOf{feed_forward_registry().names()});
     if (!mlp_keys || mlp_keys->name() != mlp) mlp_keys = feed_forward_registry().keys(mlp);
-    if (mlp_keys) v.section(mlp.c_str(), *mlp_keys, "the sublayer after attention");
+    if (mlp_keys && mlp_keys->has_keys()) v.section(mlp.c_str(), *mlp_keys, "the sublayer after attention");
     v("activation", activation, "of the standard feed-forward layers", kActivations);
     v("norm", norm, "kind of norm", OneOf{{"layer_norm", "rms_norm"}});
     v("norm_eps", norm_eps, "added to the variance, inside the root", at_least(0));
@@ -52,7 +52,7 @@ struct DecoderConfig {
     v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
     v("window", window, "positions that one sees, its own included; 0 for all before it", at_least(0));
     v("qk_norm", qk_norm, "whether queries and keys are normalised, head by head, before they are turned");
-    v("soft_cap", soft_cap, "c of the scores' soft cap c tanh(scores / c); 0 for none", at_least(0));
+    v("soft_cap", soft_cap, "c of the scores' soft cap c tanh(scores / c); 0 for none", between(0, 1e6));
     v("bias", bias, "biases of projections and norms");
     v("tie_embeddings", tie_embeddings, "whether the head is the token table");
     v("deviation", deviation,
@@ -60,6 +60,8 @@ struct DecoderConfig {
   }
 };
 
+// What does not fit together in a config whose values are all in range, as a sentence; empty where all does.
+std::string misfit(const DecoderConfig& c);
 // Elements of all parameters. A double: of a config that nobody could build it is still right. A layer other
 // than the standard feed-forward one counts as that.
 double parameter_count(const DecoderConfig& c);

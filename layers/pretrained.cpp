@@ -1,7 +1,6 @@
 #include "layers/pretrained.h"
 
 #include "framework/autograd/dispatch.h"
-#include "layers/feed_forward/swiglu.h"
 
 namespace bonsai {
 
@@ -27,13 +26,10 @@ DecoderConfig config_of(const LlamaSettings& s) {
   DecoderConfig c;
   c.vocab_size = s.vocab_size, c.block_size = s.max_position_embeddings, c.d_model = s.hidden_size;
   c.n_layers = s.num_hidden_layers, c.n_heads = s.num_attention_heads, c.n_kv_heads = s.num_key_value_heads;
-  c.dropout = s.attention_dropout;
   c.norm = "rms_norm", c.norm_eps = s.rms_norm_eps;
   c.position = "rope", c.rope_theta = s.rope_theta;
   c.bias = false, c.tie_embeddings = s.tied;
-  const auto keys = std::make_shared<SwiGLUKeys>("swiglu");
-  keys->config.d_hidden = s.intermediate_size;
-  c.mlp = keys->name(), c.mlp_keys = keys;
+  c.mlp = "swiglu", c.d_hidden = s.intermediate_size;
   return c;
 }
 

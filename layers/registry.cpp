@@ -1,8 +1,16 @@
 #include "layers/registry.h"
 
+#include "framework/config/print.h"
+
 namespace bonsai {
 
 void register_feed_forward_files(FeedForwardRegistry& layers);  // written by CMake
+
+bool FeedForwardKeys::has_keys() {
+  KeyCollector keys;
+  visit(keys);
+  return !keys.take().empty();
+}
 
 std::vector<std::string> FeedForwardRegistry::names() const {
   std::vector<std::string> all = {"feed_forward"};

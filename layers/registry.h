@@ -1,8 +1,9 @@
 // Feed-forward layers that a config can name, beside the standard one: `model.mlp: swiglu`, with the layer's
 // own keys below `model.swiglu`.
 //
-// One file defines one: a config struct with `int64_t d_model`, which the model sets, and visit() for its other
-// keys; a Layer (...,C) -> (...,C) made from (parent, name, config); and what registers it:
+// One file defines one: a config struct with `int64_t d_model`, which the model sets, as it does d_hidden, bias, dropout,
+// deviation and output_deviation where the struct has them, and visit() for keys of its own; a Layer (...,C) -> (...,C)
+// made from (parent, name, config); and what registers it:
 //
 //   void register_swiglu(FeedForwardRegistry& layers) { layers.add<SwiGLU, SwiGLUConfig>("swiglu"); }
 //
@@ -13,7 +14,7 @@
 #include <memory>
 
 #include "framework/config/visit.h"
-#include "layers/module.h"
+#include "layers/mlp.h"
 
 namespace bonsai {
 
@@ -24,7 +25,9 @@ class FeedForwardKeys {
   virtual ~FeedForwardKeys() = default;
   const std::string& name() const { return name_; }
   virtual void visit(Visitor& v) = 0;
-  virtual std::unique_ptr<Layer> make(Module* parent, std::string name, int64_t d_model) const = 0;
+  virtual std::unique_ptr<Layer> make(Module* parent, std::string name,
+                                      const FeedForwardConfig& standard) const = 0;
+  bool has_keys();
 
  private:
   std::string name_;
@@ -36,9 +39,16 @@ class FeedForwardKeysOf final : public FeedForwardKeys {
   using FeedForwardKeys::FeedForwardKeys;
   Config config;
   void visit(Visitor& v) override { config.visit(v); }
-  std::unique_ptr<Layer> make(Module* parent, std::string name, int64_t d_model) const override {
+  std::unique_ptr<Layer> make(Module* parent, std::string name,
+                              const FeedForwardConfig& standard) const override {
     Config c = config;
-    c.d_model = d_model;
+    c.d_model = standard.d_model;
+    if constexpr (requires { c.d_hidden = standard.d_hidden; }) c.d_hidden = standard.d_hidden;
+    if constexpr (requires { c.bias = standard.bias; }) c.bias = standard.bias;
+    if constexpr (requires { c.dropout = standard.dropout; }) c.dropout = standard.dropout;
+    if constexpr (requires { c.deviation = standard.deviation; }) c.deviation = standard.deviation;
+    if constexpr (requires { c.output_deviation = standard.output_deviation; })
+      c.output_deviation = standard.output_deviation;
     check_config(name, c);
     return std::make_unique<T>(parent, std::move(name), c);
   }

@@ -7,9 +7,16 @@ program=$(realpath "$1")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 count=0
 failed=0
+declare -A checked  # by what the program says of the model: the gradients of equal models are checked once
 mapfile -t files < <(find configs -name '*.yaml' | sort)
 for file in "${files[@]}"; do
   for command in audit gradcheck; do
+    model=$command$("$program" config check "$file" 2> /dev/null | sed -n '/^model:/,/^[^ m]/p')
+    if [ -n "${checked[$model]-}" ]; then
+      echo "$command $file: the model of ${checked[$model]}"
+      continue
+    fi
+    checked[$model]=$file
     count=$((count + 1))
     if ! output=$("$program" "$command" "$file" 2>&1); then
       failed=$((failed + 1))

@@ -126,7 +126,7 @@ std::vector<LayerCase> layer_cases() {
   for (const std::string& name : feed_forward_registry().names())
     if (const auto keys = feed_forward_registry().keys(name))
       all.push_back({name, "as registered", {x}, [keys](Module& root, auto& owner) -> DifferentiableFunction {
-                       std::unique_ptr<Layer> made = keys->make(&root, "layer", 6);
+                       std::unique_ptr<Layer> made = keys->make(&root, "layer", {.d_model = 6});
                        Layer* layer = made.get();
                        for (Parameter* p : layer->parameters())  // large enough for every term to show
                          for (double& v : p->value.mutable_span<double>()) v *= 20;

@@ -249,5 +249,30 @@ TEST(Run, AModelThatLeaksIsRefused) {
   EXPECT_EQ(error_of([&] { TinyRun({"trainer.audit=false"}).train(folder / "run"); }), "no error");
 }
 
+// Seen in what was logged, so that a resumed run marks what one that never stopped would have.
+TEST(Run, TheFirstHalvingOfTheLossIsMarkedOnce) {
+  const Folder folder;
+  const std::vector<std::string> settings = {"trainer.mark_halving=true", "trainer.max_steps=40", "trainer.checkpoint_interval=1"};
+  train_and_interrupt(TinyRun(settings), folder / "run", 9);
+  const RunFolder run{folder / "run"};
+  std::string high;
+  for (const auto& line : metrics_of(folder / "run")) {
+    auto changed = line;
+    if (changed.contains("train_loss") && changed["step"] <= 10) changed["train_loss"] = 100.0;
+    high += changed.dump() + "\n";
+  }
+  write(run.metrics(), high);
+  TinyRun(settings).train(folder / "run", true);
+  std::vector<int64_t> marked;
+  for (const auto& line : metrics_of(folder / "run"))
+    if (line.contains("halved")) {
+      marked.push_back(line["step"]);
+      EXPECT_EQ(line["halved"], 2);
+    }
+  EXPECT_EQ(marked, std::vector<int64_t>{11});
+  TinyRun().train(folder / "plain");
+  for (const auto& line : metrics_of(folder / "plain")) EXPECT_FALSE(line.contains("halved"));
+}
+
 }  // namespace
 }  // namespace bonsai::test

@@ -84,12 +84,7 @@ RunConfig ConfigArguments::load() const {
   RunConfig defaults;
   defaults.model.vocab_size = 0;
   RunConfig config = file.load(defaults);
-  if (config.model.d_model % config.model.n_heads != 0)
-    throw ConfigError(fmt::format("{}: model.d_model {} is not divisible by model.n_heads {}", path,
-                                  config.model.d_model, config.model.n_heads));
-  if (config.model.n_kv_heads > 0 && config.model.n_heads % config.model.n_kv_heads != 0)
-    throw ConfigError(fmt::format("{}: model.n_heads {} is not divisible by model.n_kv_heads {}", path, config.model.n_heads,
-                                  config.model.n_kv_heads));
+  if (const std::string why = misfit(config.model); !why.empty()) throw ConfigError(fmt::format("{}: model: {}", path, why));
   check_memory(path, config);
   config.data->resolve(std::filesystem::path(path).parent_path());
   if (config.device.threads > 0) set_threads(static_cast<int>(config.device.threads));

@@ -26,6 +26,7 @@ AuditReport audit_model(const std::string& name, DecoderConfig config, DType dty
   const int64_t tokens = extent == AuditExtent::all ? int64_t{1} << 18 : 4096;
   options.positions = std::min(time, std::max<int64_t>(8, tokens / time));
   options.positions_further = std::min<int64_t>(extent == AuditExtent::all ? 64 : 8, options.positions);
+  options.sees_previous = config.window != 1;
   return leak_audit(name, f, time, config.d_model, dtype, options);
 }
 

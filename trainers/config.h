@@ -23,6 +23,7 @@ struct TrainerConfig {
   int64_t seed = 1;
   std::string dtype = "f32";
   bool audit = true;
+  bool mark_halving = false;
   bool trace_nonfinite = false;
   template <class V>
   void visit(V& v) {
@@ -37,6 +38,7 @@ struct TrainerConfig {
     v("early_stop", early_stop, "evaluations without a better loss before the run stops; 0 never stops early", at_least(0));
     v("seed", seed, "of weights, data order and dropout", at_least(0));
     v("audit", audit, "whether a run first proves that no position sees its future");
+    v("mark_halving", mark_halving, "whether to mark the first step whose loss has halved within 5 % of the steps");
     v("trace_nonfinite", trace_nonfinite, "whether every op is watched for its first value that is not finite; slow");
     v("dtype", dtype, "of parameters and activations", OneOf{{"f32", "f64"}});
   }

@@ -15,6 +15,8 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& o, u
   check(o.top_k >= 0, "generate", "top_k is {}; it must be at least 0", o.top_k);
   check(o.top_p > 0 && o.top_p <= 1, "generate", "top_p is {}; it must be above 0 and at most 1", o.top_p);
   check(o.min_p >= 0 && o.min_p <= 1, "generate", "min_p is {}; it must be from 0 to 1", o.min_p);
+  check(std::none_of(logits.begin(), logits.end(), [](double v) { return std::isnan(v); }), "generate",
+        "the model gives logits that are not numbers; it has not been trained well");
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto likelier = [&](int32_t a, int32_t b) {
@@ -49,7 +51,7 @@ std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t 
   check(!ids.empty(), "generate", "needs at least one token to begin with");
   const auto vocabulary = static_cast<size_t>(model.config().vocab_size);
   const int64_t block = model.config().block_size;
-  KeyValueCache cache(block);
+  KeyValueCache cache(std::min(block, static_cast<int64_t>(ids.size()) + count));
   for (int64_t i = 0; i < count; ++i) {
     const auto all = static_cast<int64_t>(ids.size());
     Context context;

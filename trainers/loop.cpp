@@ -93,22 +93,42 @@ class Metrics {
     for (std::string line; std::getline(old, line);) {
       const auto object = nlohmann::json::parse(line, nullptr, false);
       const bool counts = object.is_object() && object.contains("step") && object["step"].is_number();
-      if (counts && object["step"].get<double>() <= static_cast<double>(kept_steps)) kept += line + "\n";
+      if (!counts || object["step"].get<double>() > static_cast<double>(kept_steps)) continue;
+      kept += line + "\n";
+      note(object);
     }
     old.close();
     replace_text(path, kept);
     file_.open(path, std::ios::app);
   }
 
+  // The first step that was logged with at most half the loss of `window` steps before; 0 where it is not this one,
+  // or another was before.
+  int64_t halving(int64_t window) const {
+    if (marked_ || losses_.size() < 2) return 0;
+    const auto& [step, loss] = losses_.back();
+    const auto before = std::find_if(losses_.rbegin(), losses_.rend(), [&, step = step](const auto& l) { return l.first <= step - window; });
+    return before != losses_.rend() && loss <= before->second / 2 ? step : 0;
+  }
+
   void write(const nlohmann::ordered_json& object) {
+    note(object);
     if (!std::filesystem::exists(path_)) file_ = std::ofstream(path_, std::ios::app);  // it was moved away
     file_ << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n" << std::flush;
     check(file_.good(), path_.string(), "could not be written; is the disk full?");
   }
 
  private:
+  void note(const nlohmann::json& object) {
+    marked_ |= object.contains("halved");
+    if (object.contains("train_loss") && object["train_loss"].is_number())
+      losses_.emplace_back(object["step"].get<int64_t>(), object["train_loss"].get<double>());
+  }
+
   std::filesystem::path path_;
   std::ofstream file_;
+  std::vector<std::pair<int64_t, double>> losses_;  // by step
+  bool marked_ = false;
 };
 
 class Run {
@@ -186,6 +206,11 @@ class Run {
                      {"lr", r.learning_rate},
                      {"grad_norm", r.gradient_norm},
                      {"tokens_per_s", std::round(line_->tokens_per_second())}});
+    const int64_t window = std::max<int64_t>(1, config_.trainer.max_steps / 20);
+    if (const int64_t step = config_.trainer.mark_halving ? metrics_->halving(window) : 0; step > 0) {
+      metrics_->write({{"step", step}, {"halved", window}});
+      line_->note(fmt::format("step {}: the loss has halved within {} steps", step, window));
+    }
   }
 
   // Whether the loss is the best so far.

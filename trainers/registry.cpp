@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "trainers/induction.h"
 #include "trainers/language_model.h"
 #include "trainers/reverse.h"
 
@@ -12,6 +13,7 @@ using Registry = std::map<std::string, std::function<std::shared_ptr<Task>()>>;
 
 Registry& tasks() {
   static Registry registry = {
+      {"induction", [] { return std::make_shared<Induction>(); }},
       {"language_model", [] { return std::make_shared<LanguageModel>(); }},
       {"reverse", [] { return std::make_shared<Reverse>(); }},
   };

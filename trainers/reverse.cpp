@@ -53,7 +53,7 @@ std::vector<std::vector<int32_t>> Reverse::answers(Decoder& model, const Batch& 
   const int64_t count = batch.inputs.size(0), time = batch.inputs.size(1),
                 vocabulary = model.config().vocab_size;
   std::vector<std::vector<int32_t>> all(static_cast<size_t>(count));
-  KeyValueCache cache(model.config().block_size);
+  KeyValueCache cache(time);
   Tensor next = slice(batch.inputs, 1, 0, length_ + 1);
   for (int64_t t = length_; t < time; ++t) {
     Context context;

@@ -105,7 +105,7 @@ class Audit {
         positions, [](const auto&) { return AuditConditions{}; }, false,
         [&](int64_t p, const std::vector<bool>& on, int64_t) {
           later(p, on, "");
-          for (int64_t must = std::max<int64_t>(0, p - 1); must <= p; ++must)
+          for (int64_t must = options_.sees_previous ? std::max<int64_t>(0, p - 1) : p; must <= p; ++must)
             if (!on[static_cast<size_t>(must)])
               missing(fmt::format("position {} does not depend on position {}", p, must));
         });

@@ -26,6 +26,7 @@ using AuditedFunction = std::function<Tensor(const Tensor& x, const AuditConditi
 struct AuditOptions {
   int64_t positions = 0;           // outputs that are asked for what they depend on, evenly spread; 0: all
   int64_t positions_further = 16;  // the same under each further condition
+  bool sees_previous = true;        // whether a position must depend on the one before: not under a window of one
   int64_t tokens_at_once = 8192;   // of a batch, as memory allows
   uint64_t seed = 1;
 };

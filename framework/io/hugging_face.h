@@ -25,7 +25,7 @@ struct Gpt2Settings {
 struct LlamaSettings {
   int64_t vocab_size, max_position_embeddings, hidden_size, intermediate_size;
   int64_t num_hidden_layers, num_attention_heads, num_key_value_heads;
-  double rms_norm_eps, rope_theta, attention_dropout;
+  double rms_norm_eps, rope_theta;
   bool tied;
 };
 

@@ -10,6 +10,7 @@ LlamaSettings llama_settings(const JsonConfig& config) {
         "head_dim is not hidden_size / num_attention_heads, which Bonsai's heads are");
   check(!config.get("attention_bias", false) && !config.get("mlp_bias", false), config.path(),
         "has attention_bias or mlp_bias; Llama's projections are read without");
+  check(config.get("attention_dropout", 0.0) == 0, config.path(), "has dropout of attention alone; Bonsai's decoder has one dropout for all");
   const std::string activation = config.get<std::string>("hidden_act", "silu");
   check(activation == "silu", config.path(), "hidden_act is '{}'; only silu is read", activation);
   // transformers 5 keeps the rotary settings below rope_parameters, 4 beside the others.
@@ -26,7 +27,6 @@ LlamaSettings llama_settings(const JsonConfig& config) {
           .num_key_value_heads = config.get<int64_t>("num_key_value_heads", heads),
           .rms_norm_eps = config.get("rms_norm_eps", 1e-6),
           .rope_theta = rope.get("rope_theta", config.get("rope_theta", 1e4)),
-          .attention_dropout = config.get("attention_dropout", 0.0),
           .tied = config.get("tie_word_embeddings", false)};
 }
 

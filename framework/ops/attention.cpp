@@ -90,6 +90,9 @@ Shape checked_scores(const Tensor& q, const Tensor& k, const Tensor& v, const At
   check(q.size(0) == k.size(0) && q.size(0) == v.size(0) && d_k == k_width && k.size(time) == v.size(time) &&
             (o.n_heads || k.size(1) == v.size(1)),
         kOp, "sizes do not fit: q {}, k {}, v {}", q, k, v);
+  check(o.n_heads || !o.n_kv_heads, kOp, "n_kv_heads is {} without n_heads; heads of four axes are counted",
+        o.n_kv_heads);
+  check(!o.alibi || !recording({o.alibi}), kOp, "the slopes of ALiBi have no gradient; detach() {}", o.alibi);
   check(o.dropout >= 0 && o.dropout <= 1, kOp, "the dropout rate is {}; it must be in [0, 1]", o.dropout);
   check(o.mask.window >= 0 && o.soft_cap >= 0, kOp,
         "the window is {} and the soft cap {}; neither may be negative", o.mask.window, o.soft_cap);
@@ -155,7 +158,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   const int64_t kv_heads = o.n_heads ? (o.n_kv_heads ? o.n_kv_heads : o.n_heads) : 0;
   const Args args{o.n_heads,
                   kv_heads,
-                  o.mask.window,
+                  std::min(o.mask.window, scores.dim[2] + scores.dim[3]),
                   o.mask.causal,
                   scale_of(o, o.n_heads ? q.size(2) / o.n_heads : q.size(3)),
                   o.soft_cap,

@@ -7,9 +7,9 @@
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
-// Fewer for many keys: a tile's scores stay at 64 K elements.
+// Fewer for many keys: a tile's scores stay at 32 K elements.
 int64_t tile_rows(const Attention& a) {
-  return smaller(smaller(64, larger(8, 65536 / larger(1, a.keys))), larger(1, a.queries));
+  return smaller(smaller(64, larger(8, 32768 / larger(1, a.keys))), larger(1, a.queries));
 }
 
 real* rows_at(const Heads& h, int64_t batch, int64_t head, int64_t row) {

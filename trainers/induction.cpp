@@ -1,0 +1,83 @@
+#include "trainers/induction.h"
+
+#include <algorithm>
+
+#include "trainers/generate.h"
+
+namespace bonsai {
+
+void Induction::visit(Visitor& v) {
+  v("shortest", shortest_, "length of the shortest block", between(2, 10000));
+  v("longest", longest_, "length of the longest block; at most half of model.block_size", between(2, 10000));
+  v("vocabulary", vocabulary_, "different tokens", between(2, 10000));
+  v("evaluation_sequences", evaluation_sequences_, "sequences of an evaluation", between(1, 1e9));
+}
+
+void Induction::prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer>) {
+  check(longest_ - shortest_ >= 3, "data", "data.longest {} must be at least 3 above data.shortest {}",
+        longest_, shortest_);
+  check(block_size >= 2 * longest_, "data", "model.block_size {} is less than {}, twice data.longest",
+        block_size, 2 * longest_);
+  time_ = block_size, seed_ = seed;
+  trained_.clear(), validated_.clear();
+  for (int64_t n = shortest_; n <= longest_; ++n) (n % 4 == 2 ? validated_ : trained_).push_back(n);
+  std::vector<char32_t> symbols;  // letters first, for samples that can be read
+  for (int64_t i = 0; i < vocabulary_; ++i)
+    symbols.push_back((i < 26 ? U'a' : i < 52 ? U'A' - 26 : 0x100) + static_cast<char32_t>(i));
+  tokenizer_ = std::make_shared<CharTokenizer>(symbols);
+}
+
+Batch Induction::sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count,
+                           const std::vector<int64_t>& lengths) const {
+  std::vector<int32_t> inputs, targets;
+  for (int64_t row = first; row < first + count; ++row) {
+    const RandomKey key = random_key(seed, stream + " " + std::to_string(row));
+    const auto choice = static_cast<size_t>(random_uniform(key, 0) * static_cast<double>(lengths.size()));
+    const auto length = static_cast<uint64_t>(lengths[choice]);
+    const auto token = [&](int64_t t) {
+      return static_cast<int32_t>(random_uniform(key, 1 + static_cast<uint64_t>(t) % length) *
+                                  static_cast<double>(vocabulary_));
+    };
+    for (int64_t t = 0; t < time_; ++t) {
+      inputs.push_back(token(t));
+      targets.push_back(t + 1 <= time_ / 2 ? kIgnore : token(t + 1));
+    }
+  }
+  return {from<int32_t>({count, time_}, inputs), from<int32_t>({count, time_}, targets)};
+}
+
+Batch Induction::batch(const BatchIndex& index, int64_t batch_size) const {
+  const std::string stream =
+      "induction " + std::to_string(index.step) + " " + std::to_string(index.micro_batch);
+  return sequences(index.seed, stream, index.first_row, batch_size, trained_);
+}
+
+Batch Induction::validation(int64_t first, int64_t count) const {
+  return sequences(seed_, "induction validation", first, count, validated_);
+}
+
+Evaluation Induction::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
+  double sum = 0;
+  int64_t tokens = 0, batches = 0;
+  for (int64_t done = 0; done < evaluation_sequences_ && (most_batches == 0 || batches < most_batches);
+       ++batches) {
+    const int64_t count = std::min(batch_size, evaluation_sequences_ - done);
+    Context context;
+    const LossSum loss = loss_of(model, validation(done, count), context);
+    sum += loss.sum.item(), tokens += loss.tokens, done += count;
+  }
+  return {.loss = sum / static_cast<double>(tokens)};
+}
+
+// A block, once and a half, and how the model goes on.
+std::string Induction::sample(Decoder& model, uint64_t seed) const {
+  const Batch batch = sequences(seed, "induction sample", 0, 1, {shortest_});
+  const auto ids = batch.inputs.span<int32_t>();
+  const auto seen = static_cast<size_t>(shortest_ + shortest_ / 2);
+  const std::vector<int32_t> all =
+      generate(model, {ids.begin(), ids.begin() + static_cast<int64_t>(seen)}, shortest_, {.temperature = 0});
+  return tokenizer_->decode(std::span(all).first(seen)) + " -> " +
+         tokenizer_->decode(std::span(all).subspan(seen));
+}
+
+}  // namespace bonsai

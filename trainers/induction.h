@@ -1,0 +1,37 @@
+// A random block of random length, again and again: who has seen a token before knows what follows it. A model of two
+// layers learns to look for it; one of one layer cannot.            Olsson et al. 2022, arXiv:2209.11895
+#pragma once
+
+#include "trainers/task.h"
+
+namespace bonsai {
+
+// The loss is over the second half of the sequence, where every token's successor has been shown before. Blocks are drawn anew for
+// every batch; a quarter of the lengths is kept for validation, so that neither a length nor a block of it was trained.
+class Induction final : public Task {
+ public:
+  std::string name() const override { return "induction"; }
+  void visit(Visitor& v) override;
+  void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) override;
+  int64_t vocab_size() const override { return vocabulary_; }
+  std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
+  Batch batch(const BatchIndex& index, int64_t batch_size) const override;
+  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const override;
+  std::string sample(Decoder& model, uint64_t seed) const override;
+  Batch validation(int64_t first, int64_t count) const;  // sequences of the set that evaluate() goes through
+
+ private:
+  Batch sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count,
+                  const std::vector<int64_t>& lengths) const;
+
+  int64_t shortest_ = 8;
+  int64_t longest_ = 32;
+  int64_t vocabulary_ = 32;
+  int64_t evaluation_sequences_ = 512;
+  int64_t time_ = 0;
+  uint64_t seed_ = 1;
+  std::vector<int64_t> trained_, validated_;  // lengths
+  std::shared_ptr<Tokenizer> tokenizer_;
+};
+
+}  // namespace bonsai
