@@ -23,7 +23,7 @@ void Induction::prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Token
   for (int64_t n = shortest_; n <= longest_; ++n) (n % 4 == 2 ? validated_ : trained_).push_back(n);
   std::vector<char32_t> symbols;  // letters first, for samples that can be read
   for (int64_t i = 0; i < vocabulary_; ++i)
-    symbols.push_back((i < 26 ? U'a' : i < 52 ? U'A' - 26 : 0x100) + static_cast<char32_t>(i));
+    symbols.push_back((i < 26 ? U'A' : i < 52 ? U'a' - 26 : 0x100) + static_cast<char32_t>(i));
   tokenizer_ = std::make_shared<CharTokenizer>(symbols);
 }
 
