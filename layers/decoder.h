@@ -41,7 +41,7 @@ struct DecoderConfig {
     v("d_model", d_model, "width of the residual stream", at_least(1));
     v("d_hidden", d_hidden, "width inside the feed-forward layers; 0 chooses 4 * d_model, or 8/3 of it with a gate", at_least(0));
     v("dropout", dropout, "dropout of embeddings, attention weights and residual additions", between(0, 1));
-    v("mlp", mlp, "the sublayer after attention; others than feed_forward have keys of their own", OneOf{feed_forward_registry().names()});
+    v("mlp", mlp, "the sublayer after attention; keys that only it has stand below its name", OneOf{feed_forward_registry().names()});
     if (!mlp_keys || mlp_keys->name() != mlp) mlp_keys = feed_forward_registry().keys(mlp);
     if (mlp_keys && mlp_keys->has_keys()) v.section(mlp.c_str(), *mlp_keys, "the sublayer after attention");
     v("activation", activation, "of the standard feed-forward layers", kActivations);

@@ -256,6 +256,14 @@ TEST(Taylor, SeesOneWrongTensorOfAModel) {
   }
 }
 
+// A kink is near the point, but to one side of it.
+TEST(Taylor, AKinkToOneSideIsNoFault) {
+  const Tensor x = tensor({2}, {1e-9, 1}, DType::f64);
+  const auto right = [](In in) { return add(relu(in[0]), mul(in[0], in[0])); };
+  EXPECT_TRUE(taylor("kink", right, {x}).passed());
+  EXPECT_FALSE(taylor("wrong", [&](In in) { return passed_back_times(right(in), 1.001); }, {x}).passed());
+}
+
 // ---- A model, layer by layer
 
 // A layer of one's own whose gradient is wrong.

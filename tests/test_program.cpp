@@ -1,5 +1,6 @@
 // The program from outside: exit statuses, one clear sentence for every bad input, and nothing lost.
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <thread>
 
@@ -83,6 +84,8 @@ TEST(Program, WrongUsageIsTwoAndSaysWhere) {
   }
   EXPECT_EQ(p.run({"config", "check", "bad.yaml"}).status, 2);
   expect_failure(p.run({"train", "none.yaml"}), 2, {"none.yaml"});
+  ASSERT_EQ(::mkfifo((p.folder / "pipe").c_str(), 0600), 0);
+  expect_failure(p.run({"train", "pipe"}), 2, {"pipe: is a pipe"});
   expect_failure(p.run({"train", "tiny.yaml", "--set", "model.n_heads=0"}), 2, {"--set", "n_heads"});
   expect_failure(p.run({"train", "tiny.yaml", "--set", "model.d_model=10", "--set", "model.n_heads=3"}), 2,
                  {"10", "3"});

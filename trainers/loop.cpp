@@ -227,6 +227,8 @@ class Run {
     }
     metrics_->write(object);
     line_->note(text);
+    check(std::isfinite(e.loss), "train", "at step {} the validation loss is {}; the training has diverged, and no checkpoint is written", progress().step,
+          std::isnan(e.loss) ? NAN : e.loss);
     if (e.loss < progress().best_loss) {
       progress().best_loss = e.loss;
       progress().evaluations_without_better = 0;

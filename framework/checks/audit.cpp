@@ -114,7 +114,7 @@ class Audit {
   // With another scale of the scores the outputs are others, or it has not reached them.
   void loud(double scale) {
     const Tensor x = normal({1, time_, width_}, dtype_, random_key(options_.seed, "audit input"));
-    if (time_ > 1 && f_(x, {}).values() == f_(x, {.attention_scale = scale}).values())
+    if (time_ > 1 && options_.sees_previous && f_(x, {}).values() == f_(x, {.attention_scale = scale}).values())
       missing(fmt::format("the attention scale x {:.0e} changes no output", scale));
     ask(
         spread(options_.positions_further, time_),

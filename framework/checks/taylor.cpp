@@ -10,32 +10,46 @@ namespace {
 
 constexpr int kHalvings = 12;
 
-TaylorLine along_line(const std::string& along, const Line& line, double slope, int64_t elements) {
+// To one side of the line: `side` is 1 or -1.
+TaylorLine along_side(const std::string& along, const Line& line, double slope, int64_t elements,
+                      double side) {
   TaylorLine result{.along = along, .slopes = {}, .slope = slope};
   // The direction has length sqrt(elements): the first step moves the point by 0.05.
-  double h = 0.05 / std::sqrt(std::max(1.0, static_cast<double>(elements)));
+  double h = side * 0.05 / std::sqrt(std::max(1.0, static_cast<double>(elements)));
   const double here = line(0);
-  std::vector<double> remainders;
+  std::vector<double> steps, rests;
   double rounding = 1e-14 * std::abs(h * slope);
   for (int k = 0; k < kHalvings; ++k, h /= 2) {
     const double there = line(h);
-    remainders.push_back(std::abs(there - here - h * slope));
+    steps.push_back(h), rests.push_back(there - here - h * slope);
     rounding = std::max(rounding, 1e-14 * (std::abs(there) + std::abs(here)));
   }
   if (std::isnan(here) || std::isnan(slope)) return result;
   const double floor = 30 * rounding;  // what lies above it has digits enough for a slope
-  result.linear = remainders[0] <= floor;
-  for (size_t k = 0; k + 1 < remainders.size() && remainders[k + 1] > floor; ++k)
-    result.slopes.push_back(std::log2(remainders[k] / remainders[k + 1]));
-  if (result.slopes.empty()) {
-    result.linear |= remainders[1] <= floor;
-    return result;
-  }
+  size_t usable = 0;
+  while (usable < rests.size() && std::abs(rests[usable]) > floor) ++usable;
+  result.linear = usable < 2;
+  for (size_t k = 0; k + 1 < usable; ++k)
+    result.slopes.push_back(std::log2(std::abs(rests[k] / rests[k + 1])));
+  if (result.linear) return result;
   const auto last = static_cast<int64_t>(std::min<size_t>(3, result.slopes.size()));
   std::vector<double> end(result.slopes.end() - last, result.slopes.end());
   std::sort(end.begin(), end.end());
   result.least = end[(end.size() - 1) / 2];
+  // Where rounding or a third order keeps the slopes from settling: what the rest over h tends to is the error of
+  // the slope itself.
+  const auto over_h = [&](size_t k) { return rests[k] / steps[k]; };
+  const size_t n = usable - 1;
+  const double once = 2 * over_h(n) - over_h(n - 1);
+  const double limit = n >= 2 ? (4 * once - (2 * over_h(n - 1) - over_h(n - 2))) / 3 : once;
+  result.settled = std::abs(limit) <= 1e-4 * std::abs(slope) + floor / std::abs(steps[n]);
   return result;
+}
+
+// A kink lies to one side; a wrong gradient is wrong to both.
+TaylorLine along_line(const std::string& along, const Line& line, double slope, int64_t elements) {
+  const TaylorLine forward = along_side(along, line, slope, elements, 1);
+  return forward.passed() ? forward : along_side(along, line, slope, elements, -1);
 }
 
 }  // namespace

