@@ -27,18 +27,25 @@ int64_t kv_heads_of(const MultiHeadAttentionConfig& c) { return c.n_kv_heads ? c
 
 MultiHeadAttentionConfig checked(const std::string& where, const MultiHeadAttentionConfig& c) {
   check_config(where, c);
-  check(c.d_model % c.n_heads == 0, where, "d_model {} is not divisible by n_heads {}", c.d_model, c.n_heads);
-  check(c.n_heads % kv_heads_of(c) == 0, where, "n_heads {} is not divisible by n_kv_heads {}", c.n_heads,
-        c.n_kv_heads);
-  const bool turns = c.position == "rope" || c.position == "rope_interleaved";
-  check(!turns || c.d_model / c.n_heads % 2 == 0, where, "position {} needs heads of an even width, got {}",
-        c.position, c.d_model / c.n_heads);
+  const std::string why = misfit(c);
+  check(why.empty(), where, "{}", why);
   return c;
 }
 
 int64_t kv_width(const MultiHeadAttentionConfig& c) { return c.d_model / c.n_heads * kv_heads_of(c); }
 
 }  // namespace
+
+std::string misfit(const MultiHeadAttentionConfig& c) {
+  if (c.d_model % c.n_heads != 0)
+    return fmt::format("d_model {} is not divisible by n_heads {}", c.d_model, c.n_heads);
+  if (c.n_heads % kv_heads_of(c) != 0)
+    return fmt::format("n_heads {} is not divisible by n_kv_heads {}", c.n_heads, c.n_kv_heads);
+  const bool turns = c.position == "rope" || c.position == "rope_interleaved";
+  if (turns && c.d_model / c.n_heads % 2 != 0)
+    return fmt::format("position {} needs heads of an even width, got {}", c.position, c.d_model / c.n_heads);
+  return "";
+}
 
 ScaledDotProductAttention::ScaledDotProductAttention(Module* parent, std::string name,
                                                      const ScaledDotProductAttentionConfig& c)

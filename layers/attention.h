@@ -97,6 +97,9 @@ struct MultiHeadAttentionConfig {
   }
 };
 
+// What does not fit together in a config whose values are all in range, as a sentence; empty where all does.
+std::string misfit(const MultiHeadAttentionConfig& c);
+
 // Query, key and value inputs are given separately: the same tensor three times is self-attention;
 // keys and values from another sequence are cross-attention.
 class MultiHeadAttention final : public Module {

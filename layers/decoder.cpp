@@ -6,8 +6,9 @@ namespace bonsai {
 namespace {
 
 DecoderConfig checked(const std::string& where, const DecoderConfig& c) {
-  const std::string place = where.empty() ? "decoder" : where, why = misfit(c);
+  const std::string place = where.empty() ? "decoder" : where;
   check_config(place, c);
+  const std::string why = misfit(c);
   check(why.empty(), place, "{}", why);
   return c;
 }
@@ -48,17 +49,7 @@ BlockConfig block_config(const DecoderConfig& c) {
 
 }  // namespace
 
-std::string misfit(const DecoderConfig& c) {
-  const int64_t kv_heads = c.n_kv_heads > 0 ? c.n_kv_heads : c.n_heads;
-  if (c.n_heads < 1 || c.d_model % c.n_heads != 0)
-    return fmt::format("d_model {} is not divisible by n_heads {}", c.d_model, c.n_heads);
-  if (c.n_heads % kv_heads != 0)
-    return fmt::format("n_heads {} is not divisible by n_kv_heads {}", c.n_heads, c.n_kv_heads);
-  const int64_t width = c.d_model / c.n_heads;
-  if (c.position.starts_with("rope") && width % 2 != 0)
-    return fmt::format("position {} needs heads of an even width, got {}", c.position, width);
-  return "";
-}
+std::string misfit(const DecoderConfig& c) { return misfit(block_config(c).attention); }
 
 double parameter_count(const DecoderConfig& c) {
   const auto d = static_cast<double>(c.d_model), vocabulary = static_cast<double>(c.vocab_size);

@@ -134,6 +134,14 @@ TEST(Audit, AFiniteMaskInTheDecodersAttentionIsFound) {
   }
 }
 
+// Whatever padding is said to hide, it must leave the rest to be seen.
+TEST(Audit, PaddingThatHidesEverythingProvesNothing) {
+  const AuditReport report = leak_audit("blind", [](const Tensor& x, const AuditConditions& c) {
+    return c.attend ? tanh(x) : Planted{}(x, c);
+  }, 6, 4);
+  EXPECT_NE(report.text().find("which is no padding"), std::string::npos) << report.text();
+}
+
 TEST(Audit, FewPositionsAtATimeGiveTheSame) {
   for (const int64_t tokens : {1, 20, 10000}) {
     const AuditReport report = leak_audit("planted", Planted{.diagonal = 2}, 9, 4, DType::f32,

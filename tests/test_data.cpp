@@ -13,6 +13,7 @@
 #include "data/tales.h"
 #include "data/text.h"
 #include "data/tokenizer.h"
+#include "tests/folder.h"
 #include "tests/support.h"
 
 namespace bonsai {
@@ -38,17 +39,12 @@ Ids count_to(int32_t n) {
 
 class TextFile : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "bonsai_data_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
   std::filesystem::path with(const std::string& bytes) const {
     std::ofstream(folder / "text", std::ios::binary) << bytes;
     return folder / "text";
   }
-  std::filesystem::path folder;
+  test::Folder temporary;
+  std::filesystem::path folder = temporary.path();
 };
 
 TEST_F(TextFile, ComesUnchanged) {

@@ -274,5 +274,16 @@ TEST(Run, TheFirstHalvingOfTheLossIsMarkedOnce) {
   for (const auto& line : metrics_of(folder / "plain")) EXPECT_FALSE(line.contains("halved"));
 }
 
+// A sample is for people to look at: a run without it is the same run.
+TEST(Run, ASampleThatFailsCostsNothing) {
+  const Folder folder;
+  TinyRun plain({"trainer.sample_interval=5"}), failing({"trainer.sample_interval=5"});
+  failing.task->sample_fails = true;
+  plain.train(folder / "plain");
+  failing.train(folder / "failing");
+  EXPECT_EQ(last_of(folder / "failing"), last_of(folder / "plain"));
+  EXPECT_EQ(series(folder / "failing", "train_loss"), series(folder / "plain", "train_loss"));
+}
+
 }  // namespace
 }  // namespace bonsai::test

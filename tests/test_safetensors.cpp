@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "framework/core/error.h"
+#include "tests/folder.h"
 
 namespace bonsai {
 namespace {
@@ -23,14 +24,6 @@ namespace fs = std::filesystem;
 
 class Safetensors : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "bonsai_safetensors_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder = name;
-    path = folder / "model.safetensors";
-  }
-  void TearDown() override { fs::remove_all(folder); }
-
   void put(const std::string& bytes) const {
     fs::remove(path);  // ext4 writes a file that was emptied and filled again to the disk at once
     std::ofstream(path, std::ios::binary) << bytes;
@@ -60,7 +53,8 @@ class Safetensors : public testing::Test {
     return trouble();
   }
 
-  fs::path folder, path;
+  test::Folder temporary;
+  fs::path folder = temporary.path(), path = folder / "model.safetensors";
 };
 
 std::string bytes_of_length(uint64_t length) {

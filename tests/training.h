@@ -1,35 +1,15 @@
-// What tests of whole runs share: a run of a second, a folder that goes away, and a task that a test can
-// interrupt.
+// What tests of whole runs share: a run of a second, and a task that a test can interrupt.
 #pragma once
 
 #include <fstream>
 #include <sstream>
 
 #include "framework/config/yaml.h"
+#include "tests/folder.h"
 #include "tests/support.h"
 #include "trainers/loop.h"
 
 namespace bonsai::test {
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "bonsai-test-XXXXXX").string();
-    if (!::mkdtemp(name.data())) throw Error("no temporary folder");
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline std::string contents(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -57,6 +37,7 @@ class WatchedTask final : public Task {
   explicit WatchedTask(std::shared_ptr<Task> task) : task_(std::move(task)) {}
   std::function<void(const BatchIndex&)> on_batch;
   std::vector<double> losses;  // of the evaluations in turn
+  bool sample_fails = false;
 
   std::string name() const override { return task_->name(); }
   void visit(Visitor& v) override { task_->visit(v); }
@@ -74,7 +55,10 @@ class WatchedTask final : public Task {
     if (evaluations_ < losses.size()) return {.loss = losses[evaluations_++]};
     return task_->evaluate(model, batch_size, most_batches);
   }
-  std::string sample(Decoder& model, uint64_t seed) const override { return task_->sample(model, seed); }
+  std::string sample(Decoder& model, uint64_t seed) const override {
+    if (sample_fails) throw Error("nothing can be written");
+    return task_->sample(model, seed);
+  }
 
  private:
   std::shared_ptr<Task> task_;

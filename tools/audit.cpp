@@ -14,7 +14,7 @@ void add_audit(CLI::App& program) {
   command->callback([a] {
     RunConfig config = a->load();
     prepare_data_or_vocabulary(config);
-    const AuditReport report = audit_model(a->path, config.model, config.trainer.dtype == "f64" ? DType::f64 : DType::f32, AuditExtent::all);
+    const AuditReport report = audit_model(a->path, config.model, config.trainer.type(), AuditExtent::all);
     fmt::print("{}", report.text());
     if (!report.passed()) throw CLI::RuntimeError(1);
   });

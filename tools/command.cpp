@@ -101,7 +101,7 @@ void prepare_data_or_vocabulary(RunConfig& config) {
 
 LoadedModel::LoadedModel(const std::string& path)
     : checkpoint(path),
-      root({.dtype = checkpoint.config().trainer.dtype == "f64" ? DType::f64 : DType::f32}),
+      root({.dtype = checkpoint.config().trainer.type()}),
       decoder(&root, "", checkpoint.config().model) {
   checkpoint.load_model(decoder);
 }

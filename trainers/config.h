@@ -25,6 +25,7 @@ struct TrainerConfig {
   bool audit = true;
   bool mark_halving = false;
   bool trace_nonfinite = false;
+  DType type() const { return dtype == "f64" ? DType::f64 : DType::f32; }
   template <class V>
   void visit(V& v) {
     v("max_steps", max_steps, "optimizer steps", at_least(0));

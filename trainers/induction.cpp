@@ -57,16 +57,10 @@ Batch Induction::validation(int64_t first, int64_t count) const {
 }
 
 Evaluation Induction::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
-  double sum = 0;
-  int64_t tokens = 0, batches = 0;
-  for (int64_t done = 0; done < evaluation_sequences_ && (most_batches == 0 || batches < most_batches);
-       ++batches) {
-    const int64_t count = std::min(batch_size, evaluation_sequences_ - done);
-    Context context;
-    const LossSum loss = loss_of(model, validation(done, count), context);
-    sum += loss.sum.item(), tokens += loss.tokens, done += count;
-  }
-  return {.loss = sum / static_cast<double>(tokens)};
+  const int64_t all = (evaluation_sequences_ - 1) / batch_size + 1;
+  return mean_loss(model, most_batches > 0 ? std::min(most_batches, all) : all, [&](int64_t i) {
+    return validation(i * batch_size, std::min(batch_size, evaluation_sequences_ - i * batch_size));
+  });
 }
 
 // A block, once and a half, and how the model goes on.

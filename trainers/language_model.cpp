@@ -16,11 +16,13 @@ void LanguageModel::visit(Visitor& v) {
     v("seed", seed_, "of the tales or ids", at_least(0));
   }
   if (source_ == "random") v("vocabulary", vocabulary_, "number of different ids", between(2, 1000000));
-  v("validation_fraction", validation_fraction_, "held back for validation: the end of a file", between(0.001, 0.9));
+  v("validation_fraction", validation_fraction_, "held back for validation: the end of a file",
+    between(0.001, 0.9));
 }
 
 void LanguageModel::resolve(const std::filesystem::path& folder) {
-  if (source_ == "file" && !path_.empty()) path_ = std::filesystem::absolute(folder / path_).lexically_normal().string();
+  if (source_ == "file" && !path_.empty())
+    path_ = std::filesystem::absolute(folder / path_).lexically_normal().string();
 }
 
 std::filesystem::path LanguageModel::missing_file() const {
@@ -63,15 +65,8 @@ Batch LanguageModel::batch(const BatchIndex& index, int64_t batch_size) const {
 
 Evaluation LanguageModel::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
   const int64_t all = validation_->evaluation_batches(batch_size);
-  double sum = 0;
-  int64_t tokens = 0;
-  for (int64_t i = 0; i < (most_batches > 0 ? std::min(most_batches, all) : all); ++i) {
-    Context context;
-    const LossSum loss = loss_of(model, validation_->evaluation(i, batch_size), context);
-    sum += loss.sum.item();
-    tokens += loss.tokens;
-  }
-  return {.loss = sum / static_cast<double>(tokens)};
+  return mean_loss(model, most_batches > 0 ? std::min(most_batches, all) : all,
+                   [&](int64_t i) { return validation_->evaluation(i, batch_size); });
 }
 
 // From the start of a tale, or of a line where the text has lines.

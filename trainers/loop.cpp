@@ -53,33 +53,27 @@ void replace_text(const std::filesystem::path& path, const std::string& text) {
 // The first line of a run's config.yaml: what tells it from one that a person wrote.
 const std::string kWrittenByTrain = "# What this run uses, defaults included. Written by bonsai train.\n";
 
-// "trainer.max_steps is 70, was 50" for each key that differs.
-std::vector<std::string> changes(const RunConfig& before, const RunConfig& now) {
-  std::vector<std::string> all;
-  const auto text = [](const ConfigKey& key) {
-    return std::visit(
-        [](const auto& v) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>)
-            return std::string();
-          else
-            return fmt::format("{}", v);
-        },
-        key.value);
-  };
+struct Change {
+  ConfigKey before, now;
+  std::string text() const { return fmt::format("{} is {}, was {}", now.path, now.text(), before.text()); }
+};
+
+std::vector<Change> changes(const RunConfig& before, const RunConfig& now) {
+  std::vector<Change> all;
   const std::vector<ConfigKey> old = config_keys(before);
   for (const ConfigKey& key : config_keys(now))
     for (const ConfigKey& other : old)
-      if (other.path == key.path && other.value != key.value)
-        all.push_back(fmt::format("{} is {}, was {}", key.path, text(key), text(other)));
+      if (other.path == key.path && other.value != key.value) all.push_back({other, key});
   return all;
 }
 
+// What a trained model no longer depends on may change, in any of its layers.
 void check_same_model(const Checkpoint& checkpoint, const RunConfig& config) {
-  for (const std::string& change : changes(checkpoint.config(), config))
-    if (change.starts_with("model.") && !change.starts_with("model.dropout") &&
-        !change.starts_with("model.deviation"))
+  for (const Change& change : changes(checkpoint.config(), config))
+    if (const std::string name = change.now.name();
+        change.now.path.starts_with("model.") && name != "dropout" && name != "deviation")
       throw ConfigError(
-          fmt::format("{}: {}; a run goes on with its own model", checkpoint.file().string(), change));
+          fmt::format("{}: {}; a run goes on with its own model", checkpoint.file().string(), change.text()));
 }
 
 // metrics.jsonl, one object a line. A resumed run drops what came after its checkpoint.
@@ -151,7 +145,7 @@ class Run {
       if (file == folder.last()) saved_step_ = progress().step;
       from = fmt::format("going on after step {}{}", progress().step,
                          file == folder.last() ? "" : ", of the best checkpoint");
-      for (const std::string& change : changes(checkpoint.config(), config)) from += "\n  " + change;
+      for (const Change& change : changes(checkpoint.config(), config)) from += "\n  " + change.text();
     }
     replace_text(folder.config(), kWrittenByTrain + dump_config(config_keys(config)));
     metrics_.emplace(folder.metrics(), progress().step);
@@ -239,8 +233,12 @@ class Run {
   }
 
   void sample() {
-    const std::string text =
-        config_.data->sample(trainer_.model(), static_cast<uint64_t>(config_.trainer.seed));
+    std::string text;
+    try {
+      text = config_.data->sample(trainer_.model(), static_cast<uint64_t>(config_.trainer.seed));
+    } catch (const Error& e) {  // nothing depends on it
+      return line_->note(fmt::format("no sample: {}", e.what()));
+    }
     metrics_->write({{"step", progress().step}, {"sample", text}});
     line_->note("  | " + text.substr(0, text.find('\n')));
   }
@@ -314,7 +312,7 @@ void check_run_folder(const RunFolder& folder, bool resume) {
 RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet) {
   check_run_folder(folder, resume);
   if (config.trainer.audit) {
-    const AuditReport report = audit_model("of the model", config.model, config.trainer.dtype == "f64" ? DType::f64 : DType::f32, AuditExtent::quick);
+    const AuditReport report = audit_model("of the model", config.model, config.trainer.type(), AuditExtent::quick);
     check(report.passed(), "train",
           "the model sees what it is to predict, or nothing at all: {}trainer.audit=false would skip this",
           report.text());

@@ -12,4 +12,16 @@ LossSum loss_of(Decoder& model, const Batch& batch, Context& context) {
   return loss;
 }
 
+Evaluation mean_loss(Decoder& model, int64_t batches, const std::function<Batch(int64_t)>& batch) {
+  double sum = 0;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < batches; ++i) {
+    Context context;
+    const LossSum loss = loss_of(model, batch(i), context);
+    sum += loss.sum.item();
+    tokens += loss.tokens;
+  }
+  return {.loss = sum / static_cast<double>(tokens)};
+}
+
 }  // namespace bonsai

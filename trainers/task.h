@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -51,5 +52,8 @@ constexpr int32_t kIgnore = -100;  // a target that does not count
 
 // The cross-entropy of the targets that are not kIgnore.
 LossSum loss_of(Decoder& model, const Batch& batch, Context& context);
+
+// Their mean over so many batches, for models that only predict.
+Evaluation mean_loss(Decoder& model, int64_t batches, const std::function<Batch(int64_t)>& batch);
 
 }  // namespace bonsai

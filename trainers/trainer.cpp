@@ -11,7 +11,7 @@ namespace bonsai {
 namespace {
 
 Build build_of(const TrainerConfig& c) {
-  return {.dtype = c.dtype == "f64" ? DType::f64 : DType::f32, .seed = static_cast<uint64_t>(c.seed)};
+  return {.dtype = c.type(), .seed = static_cast<uint64_t>(c.seed)};
 }
 
 }  // namespace

@@ -33,7 +33,14 @@ class Audit {
   void run() {
     batch_rows();
     each_position();
-    for (const double scale : {1e5, 1e12}) loud(scale);
+    // With another scale of the scores the outputs are others, or it has not reached them.
+    const Tensor x = normal({1, time_, width_}, dtype_, random_key(options_.seed, "audit input"));
+    const std::vector<double> usual = f_(x, {}).values();
+    for (const double scale : {1e5, 1e12}) {
+      if (time_ > 1 && options_.sees_previous && f_(x, {.attention_scale = scale}).values() == usual)
+        missing(fmt::format("the attention scale x {:.0e} changes no output", scale));
+      loud(scale);
+    }
     padded();
   }
 
@@ -111,11 +118,7 @@ class Audit {
         });
   }
 
-  // With another scale of the scores the outputs are others, or it has not reached them.
   void loud(double scale) {
-    const Tensor x = normal({1, time_, width_}, dtype_, random_key(options_.seed, "audit input"));
-    if (time_ > 1 && options_.sees_previous && f_(x, {}).values() == f_(x, {.attention_scale = scale}).values())
-      missing(fmt::format("the attention scale x {:.0e} changes no output", scale));
     ask(
         spread(options_.positions_further, time_),
         [&](const auto&) { return AuditConditions{.attention_scale = scale}; }, true,
@@ -144,6 +147,9 @@ class Audit {
             if (on[static_cast<size_t>(t)] && !attend[static_cast<size_t>(row * time_ + t)])
               report_.leaks.push_back(
                   fmt::format("position {} depends on position {}, which is padding", p, t));
+          if (const int64_t t = p - 1; options_.sees_previous && t >= 0 && !on[static_cast<size_t>(t)] &&
+                                       attend[static_cast<size_t>(row * time_ + t)])
+            missing(fmt::format("position {} does not depend on position {}, which is no padding", p, t));
         });
   }
 

@@ -71,6 +71,8 @@ std::string table_cell(const std::string& text) {
 
 }  // namespace
 
+std::string ConfigKey::text() const { return is_section() ? "" : scalar(value); }
+
 std::string ConfigKey::rule() const {
   const double infinity = std::numeric_limits<double>::infinity();
   const bool any = range.holds(-infinity) && range.holds(infinity);
@@ -129,7 +131,7 @@ std::string explain_config(const std::vector<ConfigKey>& keys) {
   size_t key_width = 0, value_width = 0;
   std::vector<std::string> values;
   for (const ConfigKey& key : keys) {
-    std::string value = key.is_section() ? "" : scalar(key.value);
+    std::string value = key.text();
     if (key.changed()) value += fmt::format(" (default {})", scalar(key.standard));
     constexpr size_t most = 32;  // a long text pushes only its own line out of the columns
     if (value.size() <= most) value_width = std::max(value_width, value.size());

@@ -23,6 +23,7 @@ struct ConfigKey {
   bool is_section() const { return value.index() == 0; }
   bool changed() const { return value != standard; }
   std::string name() const { return path.substr(path.rfind('.') + 1); }
+  std::string text() const;  // the value as a config file has it; empty for a section
   std::string rule() const;  // "at least 1", "true or false"
 };
 
