@@ -44,6 +44,9 @@ std::string misfit(const MultiHeadAttentionConfig& c) {
   const bool turns = c.position == "rope" || c.position == "rope_interleaved";
   if (turns && c.d_model / c.n_heads % 2 != 0)
     return fmt::format("position {} needs heads of an even width, got {}", c.position, c.d_model / c.n_heads);
+  if (c.cross && c.position != "none")
+    return fmt::format("position is {}, but a source has positions of its own; cross-attention takes none",
+                       c.position);
   return "";
 }
 
@@ -56,11 +59,13 @@ ScaledDotProductAttention::ScaledDotProductAttention(Module* parent, std::string
 AttentionOptions ScaledDotProductAttention::options(int64_t width, int64_t queries, Context& context,
                                                     const Tensor& bias) const {
   AttentionOptions o;
-  o.mask.causal = config_.causal, o.mask.window = config_.window, o.mask.attend = context.attend;
-  if (const Tensor& all = context.documents) {  // the queries are the last of the keys
+  o.mask.causal = config_.causal, o.mask.window = config_.window;
+  o.mask.attend = config_.cross ? context.source.attend : context.attend;
+  o.mask.key_documents = config_.cross ? context.source.documents : context.documents;
+  if (const Tensor& all = context.documents) {  // the queries are the last of the tokens
     check(all.rank() == 2 && all.size(1) >= queries, "attention",
           "{} names fewer documents than there are queries, {}", all, queries);
-    o.mask.key_documents = all, o.mask.query_documents = slice(all, 1, all.size(1) - queries, all.size(1));
+    o.mask.query_documents = slice(all, 1, all.size(1) - queries, all.size(1));
   }
   const double usual = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, width)));
   o.scale = (config_.scale > 0 ? config_.scale : usual) * context.attention_scale;
@@ -107,6 +112,7 @@ MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const M
       attention{this,
                 "attention",
                 {.causal = c.causal,
+                 .cross = c.cross,
                  .window = c.window,
                  .soft_cap = c.soft_cap,
                  .dropout = c.attention_dropout,
@@ -141,9 +147,15 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const Tensor& q, const
   const int64_t kv_heads = kv_heads_of(config_);
   Projected p;
   p.q = placed(query(q, context), config_.n_heads, query_norm_.get(), context);
-  p.k = placed(key(k, context), kv_heads, key_norm_.get(), context);
-  p.v = value(v, context);
-  if (context.cache) {
+  const auto keys_and_values = [&] {
+    const Tensor keys = placed(key(k, context), kv_heads, key_norm_.get(), context);
+    return std::pair{keys, value(v, context)};
+  };
+  if (context.cache && config_.cross)
+    std::tie(p.k, p.v) = context.cache->source(path(), keys_and_values);
+  else
+    std::tie(p.k, p.v) = keys_and_values();
+  if (context.cache && !config_.cross) {
     check(context.first_position == context.cache->length(path()), path(),
           "first_position is {}, but {} tokens are cached", context.first_position,
           context.cache->length(path()));

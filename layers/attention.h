@@ -16,6 +16,7 @@ inline const OneOf kAttentionPositions{{"none", "rope", "rope_interleaved", "ali
 
 struct ScaledDotProductAttentionConfig {
   bool causal = false;
+  bool cross = false;
   int64_t window = 0;
   double soft_cap = 0;
   double dropout = 0;
@@ -23,6 +24,7 @@ struct ScaledDotProductAttentionConfig {
   template <class V>
   void visit(V& v) {
     v("causal", causal, "whether a position sees only itself and what came before");
+    v("cross", cross, "whether keys and values are a source's, with its padding and documents");
     v("window", window, "positions that one sees, its own included; 0 for all", at_least(0));
     v("soft_cap", soft_cap, "c of c tanh(scores / c); 0 for none", between(0, 1e6));
     v("dropout", dropout, "dropout of the attention weights", between(0, 1));
@@ -32,7 +34,7 @@ struct ScaledDotProductAttentionConfig {
 
 // q (...,Tq,d_k), k (...,Tk,d_k), v (...,Tk,d_v), with up to two leading axes: batch and heads; k and v may have
 // fewer heads. A bias is added to the scores (-inf: may not attend) and broadcasts to (...,Tq,Tk). The context says
-// which keys are padding and which documents are packed into a row.
+// which keys are padding and which documents are packed into a row; with `cross`, its source does.
 class ScaledDotProductAttention final : public Module {
  public:
   ScaledDotProductAttention(Module* parent, std::string name, const ScaledDotProductAttentionConfig& c = {});
@@ -59,6 +61,7 @@ struct MultiHeadAttentionConfig {
   int64_t d_key = 0;
   int64_t d_value = 0;
   bool causal = false;
+  bool cross = false;
   int64_t window = 0;
   std::string position = "none";
   double rope_theta = 10000;
@@ -81,6 +84,7 @@ struct MultiHeadAttentionConfig {
     v("d_key", d_key, "width of the key input; 0 chooses d_model", at_least(0));
     v("d_value", d_value, "width of the value input; 0 chooses d_model", at_least(0));
     v("causal", causal, "whether a position sees only itself and what came before");
+    v("cross", cross, "whether keys and values are a source's, with its padding and documents");
     v("window", window, "positions that one sees, its own included; 0 for all", at_least(0));
     v("position", position, "how attention knows positions", kAttentionPositions);
     v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
@@ -101,7 +105,8 @@ struct MultiHeadAttentionConfig {
 std::string misfit(const MultiHeadAttentionConfig& c);
 
 // Query, key and value inputs are given separately: the same tensor three times is self-attention;
-// keys and values from another sequence are cross-attention.
+// keys and values from another sequence are cross-attention, which `cross` tells of where the context has a source or
+// a cache: a source's keys and values are cached once.
 class MultiHeadAttention final : public Module {
  public:
   MultiHeadAttention(Module* parent, std::string name, const MultiHeadAttentionConfig& c);

@@ -1,5 +1,7 @@
 // A transformer block with the norms before the sublayers.        Radford et al. 2019 (GPT-2)
 //   x = x + attention(norm(x));  x = x + feed_forward(norm(x))
+// With cross-attention to a source between the two, as in the decoder of an encoder-decoder:
+//   x = x + cross_attention(norm(x), source)                         Vaswani et al. 2017
 #pragma once
 
 #include "layers/attention.h"
@@ -11,6 +13,7 @@ namespace bonsai {
 
 struct BlockConfig {
   MultiHeadAttentionConfig attention;
+  bool cross = false;  // attention to the context's source, like the other but for masks and positions
   FeedForwardConfig mlp;
   std::shared_ptr<const FeedForwardKeys> other_mlp = {};  // a layer that stands in its place
   std::string norm = "layer_norm";
@@ -24,21 +27,41 @@ class Block final : public Layer {
       : Layer(parent, std::move(name)),
         norm_1_(make_norm(this, "norm_1", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)),
         attention{this, "attention", c.attention},
+        cross_norm_(c.cross ? make_norm(this, "cross_norm", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)
+                            : nullptr),
+        cross_attention(c.cross ? std::make_unique<MultiHeadAttention>(this, "cross_attention", to_source(c.attention))
+                                : nullptr),
         norm_2_(make_norm(this, "norm_2", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)),
         mlp(c.other_mlp ? c.other_mlp->make(this, "mlp", c.mlp) : std::make_unique<FeedForward>(this, "mlp", c.mlp)) {}
 
  protected:
   Tensor forward(const Tensor& x, Context& context) override {  // (B,T,C) -> (B,T,C)
     const Tensor n = (*norm_1_)(x, context);
-    const Tensor h = add(x, attention(n, n, n, context));
+    Tensor h = add(x, attention(n, n, n, context));
+    if (cross_attention) {
+      const Tensor& source = context.source.features;
+      check(static_cast<bool>(source), "block", "attends to a source, but context.source.features is undefined");
+      h = add(h, (*cross_attention)((*cross_norm_)(h, context), source, source, context));
+    }
     return add(h, (*mlp)((*norm_2_)(h, context), context));
   }
 
  private:
+  static MultiHeadAttentionConfig to_source(MultiHeadAttentionConfig c) {
+    c.cross = true, c.causal = false, c.window = 0, c.position = "none";
+    return c;
+  }
+
   std::unique_ptr<Layer> norm_1_;
 
  public:
   MultiHeadAttention attention;
+
+ private:
+  std::unique_ptr<Layer> cross_norm_;  // null without cross-attention
+
+ public:
+  std::unique_ptr<MultiHeadAttention> cross_attention;  // null without
 
  private:
   std::unique_ptr<Layer> norm_2_;

@@ -36,6 +36,15 @@ int64_t KeyValueCache::length(const std::string& path) const {
 
 void KeyValueCache::clear() {
   for (auto& [path, entry] : entries_) entry.length = 0;
+  sources_.clear();
+}
+
+std::pair<Tensor, Tensor> KeyValueCache::source(const std::string& path,
+                                                const std::function<std::pair<Tensor, Tensor>()>& make) {
+  check(!Tape::active(), "cache", "keys and values cannot be cached while a tape records");
+  auto at = sources_.find(path);
+  if (at == sources_.end()) at = sources_.emplace(path, make()).first;
+  return at->second;
 }
 
 std::pair<Tensor, Tensor> KeyValueCache::append(const std::string& path, const Tensor& keys,

@@ -7,6 +7,7 @@
 // Keys are stored as attention uses them: normalised and turned by their position.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -23,6 +24,9 @@ class KeyValueCache {
   int64_t length(const std::string& path) const;  // that this layer has
   void clear();            // of all tokens; the memory stays
 
+  // What the layer of this path has of a source, which does not grow: made once, kept until clear(). Not under a tape.
+  std::pair<Tensor, Tensor> source(const std::string& path, const std::function<std::pair<Tensor, Tensor>()>& make);
+
   // What the layer of this path has, with these (B,T,width) at the end. Not under a tape: a later change of the
   // cache would spoil what the tape keeps. More tokens than the capacity are an Error.
   std::pair<Tensor, Tensor> append(const std::string& path, const Tensor& keys, const Tensor& values);
@@ -34,6 +38,7 @@ class KeyValueCache {
   };
   int64_t capacity_;
   std::map<std::string, Entry> entries_;
+  std::map<std::string, std::pair<Tensor, Tensor>> sources_;
 };
 
 }  // namespace bonsai

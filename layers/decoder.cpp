@@ -15,41 +15,53 @@ DecoderConfig checked(const std::string& where, const DecoderConfig& c) {
 
 bool is_added(const std::string& position) { return position == "learned" || position == "sinusoidal"; }
 
-BlockConfig block_config(const DecoderConfig& c) {
-  const double output = c.deviation / std::sqrt(2.0 * static_cast<double>(c.n_layers));
-  return {.attention = {.d_model = c.d_model,
-                        .n_heads = c.n_heads,
-                        .n_kv_heads = c.n_kv_heads,
-                        .causal = true,
-                        .window = c.window,
-                        .position = is_added(c.position) ? "none" : c.position,
-                        .rope_theta = c.rope_theta,
-                        .qk_norm = c.qk_norm,
-                        .norm_eps = c.norm_eps,
-                        .soft_cap = c.soft_cap,
-                        .bias = c.bias,
-                        .output_bias = c.bias,
-                        .attention_dropout = c.dropout,
-                        .residual_dropout = c.dropout,
-                        .deviation = c.deviation,
-                        .output_deviation = output},
-          .mlp = {.d_model = c.d_model,
-                  .d_hidden = c.d_hidden,
-                  .activation = c.activation,
-                  .bias = c.bias,
-                  .dropout = c.dropout,
-                  .deviation = c.deviation,
-                  .output_deviation = output},
-          .other_mlp =
-              c.mlp_keys && c.mlp_keys->name() == c.mlp ? c.mlp_keys : feed_forward_registry().keys(c.mlp),
-          .norm = c.norm,
-          .norm_eps = c.norm_eps,
-          .norm_bias = c.bias};
+// The decoder's stack, or that of its encoder.
+StackConfig stack_config(const DecoderConfig& c, bool encoder) {
+  const int64_t layers = encoder ? c.n_encoder_layers : c.n_layers;
+  const bool cross = !encoder && c.n_encoder_layers > 0;
+  const double additions = static_cast<double>((cross ? 3 : 2) * std::max<int64_t>(1, layers));
+  const double output = c.deviation / std::sqrt(additions);
+  StackConfig s;
+  s.block_size = c.block_size, s.n_layers = layers;
+  s.position = is_added(c.position) ? c.position : "none";
+  s.dropout = c.dropout, s.deviation = c.deviation;
+  s.block.attention = {.d_model = c.d_model,
+                       .n_heads = c.n_heads,
+                       .n_kv_heads = c.n_kv_heads,
+                       .causal = !encoder,
+                       .window = c.window,
+                       .position = is_added(c.position) ? "none" : c.position,
+                       .rope_theta = c.rope_theta,
+                       .qk_norm = c.qk_norm,
+                       .norm_eps = c.norm_eps,
+                       .soft_cap = c.soft_cap,
+                       .bias = c.bias,
+                       .output_bias = c.bias,
+                       .attention_dropout = c.dropout,
+                       .residual_dropout = c.dropout,
+                       .deviation = c.deviation,
+                       .output_deviation = output};
+  s.block.cross = cross;
+  s.block.mlp = {.d_model = c.d_model,
+                 .d_hidden = c.d_hidden,
+                 .activation = c.activation,
+                 .bias = c.bias,
+                 .dropout = c.dropout,
+                 .deviation = c.deviation,
+                 .output_deviation = output};
+  s.block.other_mlp =
+      c.mlp_keys && c.mlp_keys->name() == c.mlp ? c.mlp_keys : feed_forward_registry().keys(c.mlp);
+  s.block.norm = c.norm, s.block.norm_eps = c.norm_eps, s.block.norm_bias = c.bias;
+  return s;
 }
 
 }  // namespace
 
-std::string misfit(const DecoderConfig& c) { return misfit(block_config(c).attention); }
+std::string misfit(const DecoderConfig& c) {
+  if (c.n_encoder_layers > 0 && c.position == "alibi")
+    return "position alibi is for tokens that see only what came before; an encoder needs another";
+  return misfit(stack_config(c, false).block.attention);
+}
 
 double parameter_count(const DecoderConfig& c) {
   const auto d = static_cast<double>(c.d_model), vocabulary = static_cast<double>(c.vocab_size);
@@ -59,41 +71,47 @@ double parameter_count(const DecoderConfig& c) {
                kv = width * static_cast<double>(c.n_kv_heads ? c.n_kv_heads : c.n_heads);
   const double attention = 2 * d * (d + bias) + 2 * kv * d + 2 * kv * bias + (c.qk_norm ? 2 * width : 0);
   const double block = attention + 2 * d * hidden + bias * (hidden + d) + 2 * norm;
-  return vocabulary * d * (c.tie_embeddings ? 1 : 2) + static_cast<double>(c.n_layers) * block + norm +
-         (c.position == "learned" ? static_cast<double>(c.block_size) * d : 0);
+  const double positions = c.position == "learned" ? static_cast<double>(c.block_size) * d : 0;
+  const auto layers = static_cast<double>(c.n_layers),
+             encoder_layers = static_cast<double>(c.n_encoder_layers);
+  const double encoder =
+      c.n_encoder_layers == 0 ? 0 : encoder_layers * block + norm + positions + layers * (attention + norm);
+  return vocabulary * d * (c.tie_embeddings ? 1 : 2) + layers * block + norm + positions + encoder;
 }
 
 Decoder::Decoder(Module* parent, std::string name, const DecoderConfig& c)
     : Layer(parent, std::move(name)),
       config_(checked(path(), c)),
       token{this, "token", {.entries = c.vocab_size, .width = c.d_model, .deviation = c.deviation}},
-      position_(make_positions(this, "position", is_added(c.position) ? c.position : "none",
-                               {.block_size = c.block_size, .width = c.d_model, .deviation = c.deviation})),
-      dropout_{this, "dropout", {.p = c.dropout}} {
-  for (int64_t i = 0; i < c.n_layers; ++i)
-    blocks_.emplace_back(this, "block." + std::to_string(i), block_config(c));
-  norm_ = make_norm(this, "norm", c.norm, c.d_model, c.norm_eps, c.bias);
+      stack_(this, "", stack_config(c, false)),
+      encoder(c.n_encoder_layers > 0
+                  ? std::make_unique<Encoder>(this, "encoder", token, stack_config(c, true))
+                  : nullptr) {
   if (!c.tie_embeddings)
     head_ = std::make_unique<Linear>(
         this, "head",
         LinearConfig{.in = c.d_model, .out = c.vocab_size, .bias = false, .deviation = c.deviation});
 }
 
-Tensor Decoder::embed(const Tensor& ids, Context& context) {
+Tensor Decoder::encode(Context& context) {
   PathScope scope(path());
-  check(ids && ids.rank() == 2, "decoder", "needs ids (batch,time), got {}", ids);
-  check(context.first_position + ids.size(1) <= config_.block_size, "decoder",
-        "{} tokens from position {} exceed block_size {}", ids.size(1), context.first_position,
-        config_.block_size);
-  const Tensor x = token(ids, context);
-  return dropout_(position_ ? (*position_)(x, context) : x, context);
+  check(encoder && context.source.ids, "decoder", "{}",
+        encoder ? "its encoder needs context.source.ids" : "has no encoder; n_encoder_layers is 0");
+  Context of_source = context;
+  of_source.attend = context.source.attend, of_source.documents = context.source.documents;
+  of_source.first_position = 0, of_source.cache = nullptr;
+  const Tensor features = (*encoder)(context.source.ids, of_source);
+  context.random = of_source.random;
+  return features;
 }
 
-Tensor Decoder::trunk(const Tensor& x, Context& context) {
-  PathScope scope(path());
-  Tensor h = x;
-  for (Block& block : blocks_) h = block(h, context);
-  return (*norm_)(h, context);
+Tensor Decoder::forward(const Tensor& ids, Context& context) {
+  if (!encoder || context.source.features) return head(trunk(embed(ids, context), context), context);
+  Context with_source = context;
+  with_source.source.features = encode(with_source);
+  const Tensor logits = forward(ids, with_source);
+  context.random = with_source.random;
+  return logits;
 }
 
 Tensor Decoder::last_logits(const Tensor& ids, Context& context) {

@@ -1,11 +1,8 @@
-// A decoder-only transformer: ids in, logits of the next id out.
+// A transformer that writes: ids in, logits of the next id out. A decoder alone, or one that reads a source through an
+// encoder.
 #pragma once
 
-#include <deque>
-
-#include "layers/block.h"
-#include "layers/embedding.h"
-#include "layers/position.h"
+#include "layers/encoder.h"
 
 namespace bonsai {
 
@@ -13,6 +10,7 @@ struct DecoderConfig {
   int64_t vocab_size = 65;
   int64_t block_size = 64;
   int64_t n_layers = 4;
+  int64_t n_encoder_layers = 0;
   int64_t n_heads = 4;
   int64_t n_kv_heads = 0;
   int64_t d_model = 128;
@@ -36,6 +34,7 @@ struct DecoderConfig {
     v("vocab_size", vocab_size, "number of token ids", at_least(1));
     v("block_size", block_size, "longest sequence", at_least(1));
     v("n_layers", n_layers, "number of blocks", at_least(1));
+    v("n_encoder_layers", n_encoder_layers, "blocks of an encoder, which reads the source of a task that has one", at_least(0));
     v("n_heads", n_heads, "attention heads a block; divides d_model", at_least(1));
     v("n_kv_heads", n_kv_heads, "key/value heads, each shared by as many heads; divides n_heads; 0 for one a head", at_least(0));
     v("d_model", d_model, "width of the residual stream", at_least(1));
@@ -56,7 +55,7 @@ struct DecoderConfig {
     v("bias", bias, "biases of projections and norms");
     v("tie_embeddings", tie_embeddings, "whether the head is the token table");
     v("deviation", deviation,
-      "standard deviation of the first weights; a block's two output projections have it over sqrt(2 n_layers)", at_least(0));
+      "standard deviation of the first weights; a block's output projections have it over the root of their number in all layers", at_least(0));
   }
 };
 
@@ -73,17 +72,17 @@ class Decoder final : public Layer {
 
   const DecoderConfig& config() const { return config_; }
 
-  // forward is these three in turn; the parts are for whatever needs the embeddings or the features.
-  Tensor embed(const Tensor& ids, Context& context);     // i32 (B,T) -> (B,T,C)
-  Tensor trunk(const Tensor& x, Context& context);       // (B,T,C) -> (B,T,C), normalised
-  Tensor head(const Tensor& features, Context& context); // (B,T,C) -> (B,T,V)
+  // forward is these in turn; the parts are for whatever needs the embeddings or the features. With an encoder, trunk
+  // attends to context.source.features; where they are undefined, forward makes them by encode.
+  Tensor encode(Context& context);                        // of context.source: (B,S,C)
+  Tensor embed(const Tensor& ids, Context& context) { return stack_.embed(token, ids, context); }  // i32 (B,T) -> (B,T,C)
+  Tensor trunk(const Tensor& x, Context& context) { return stack_.trunk(x, context); }  // (B,T,C) -> (B,T,C), normalised
+  Tensor head(const Tensor& features, Context& context);  // (B,T,C) -> (B,T,V)
   // Of the last position alone, (B,V): what generation needs.
   Tensor last_logits(const Tensor& ids, Context& context);
 
  protected:
-  Tensor forward(const Tensor& ids, Context& context) override {
-    return head(trunk(embed(ids, context), context), context);
-  }
+  Tensor forward(const Tensor& ids, Context& context) override;
 
  private:
   DecoderConfig config_;
@@ -92,10 +91,12 @@ class Decoder final : public Layer {
   Embedding token;
 
  private:
-  std::unique_ptr<Layer> position_;
-  Dropout dropout_;
-  std::deque<Block> blocks_;
-  std::unique_ptr<Layer> norm_;
+  Stack stack_;
+
+ public:
+  std::unique_ptr<Encoder> encoder;  // null without
+
+ private:
   std::unique_ptr<Linear> head_;  // null where tied
 };
 

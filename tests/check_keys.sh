@@ -35,8 +35,9 @@ list() {
       data_section language_model
       more_keys file ', path: text.txt'
       more_keys random
-      printf '\n**data** of the task `reverse`\n'
-      data_section reverse
+      for task in $(sed -n 's/^| `task` .* one of \(.*\) | .*/\1/p' "$folder/language_model" | tr -d ,); do
+        [ "$task" = language_model ] || { printf '\n**data** of the task `%s`\n' "$task"; data_section "$task"; }
+      done
     done
 }
 

@@ -16,47 +16,85 @@ namespace {
 struct Planted {
   double hidden = -INFINITY;  // added where a key may not be seen
   int64_t diagonal = 0;       // so many later keys are seen
-  bool mixes_rows = false, ignores_padding = false, severed = false;
+  bool mixes_rows = false, ignores_padding = false, severed = false, ignores_documents = false;
+  bool causal = true;
+  int64_t outputs = 0;  // queries of their own, which read x as a source
 
   Tensor operator()(const Tensor& x, const AuditConditions& c) const {
-    const int64_t batch = x.size(0), time = x.size(1);
+    const int64_t batch = x.size(0), time = x.size(1), queries = outputs ? outputs : time;
+    const auto at = [](const Tensor& ids, int64_t i) { return ids.span<int32_t>()[static_cast<size_t>(i)]; };
     std::vector<double> mask;
     for (int64_t b = 0; b < batch; ++b)
-      for (int64_t i = 0; i < time; ++i)
+      for (int64_t i = 0; i < queries; ++i)
         for (int64_t j = 0; j < time; ++j) {
-          const bool padding = c.attend && !ignores_padding &&
-                               c.attend.span<int32_t>()[static_cast<size_t>(b * time + j)] == 0;
-          mask.push_back(j > i + diagonal || padding ? hidden : 0);
+          const bool padding = c.attend && !ignores_padding && at(c.attend, b * time + j) == 0;
+          const Tensor& own = outputs ? c.output_documents : c.documents;
+          const bool other =
+              c.documents && !ignores_documents && at(own, b * queries + i) != at(c.documents, b * time + j);
+          mask.push_back((causal && !outputs && j > i + diagonal) || padding || other ? hidden : 0);
         }
-    const Tensor scores = add(scale(matmul(x, x, false, true), c.attention_scale),
-                              tensor({batch, time, time}, mask, x.dtype()));
+    const Tensor q = outputs
+                         ? concat(std::vector<Tensor>(static_cast<size_t>(batch),
+                                                      reshape(random_tensor({queries, x.size(2)}, x.dtype()),
+                                                              {1, queries, x.size(2)})),
+                                  0)
+                         : x;
+    const Tensor scores = add(scale(matmul(q, x, false, true), c.attention_scale),
+                              tensor({batch, queries, time}, mask, x.dtype()));
     const Tensor y = matmul(softmax(scores), severed ? x.detach() : x);
-    const Tensor out = add(severed ? x.detach() : x, y);
-    return mixes_rows ? add(out, mean(x, 0, true)) : out;
+    const Tensor out = add(severed ? q.detach() : q, y);
+    return mixes_rows ? add(out, mean(mean(x, 1, true), 0, true)) : out;
   }
 };
 
-AuditReport audited(const Planted& planted) { return leak_audit("planted", planted, 9, 4); }
+AuditReport audited(const Planted& planted) {
+  return leak_audit("planted", planted, 9, 4, DType::f32,
+                    {.causal = planted.causal, .outputs = planted.outputs});
+}
 
 TEST(Audit, WhatIsRightPasses) {
   const AuditReport report = audited({});
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_EQ(report.positions, 9);
+  for (const Planted& other : {Planted{.causal = false}, Planted{.outputs = 5}, Planted{.outputs = 12}})
+    EXPECT_TRUE(audited(other).passed()) << audited(other).text();
+}
+
+std::string leaks_of(const Planted& planted) {
+  const AuditReport report = audited(planted);
+  EXPECT_FALSE(report.passed());
+  std::string all;
+  for (const std::string& leak : report.leaks) all += leak + "\n";
+  return all;
 }
 
 TEST(Audit, EachPlantedLeakIsFoundAndNamed) {
-  const auto first = [](const Planted& planted) {
-    const AuditReport report = audited(planted);
-    EXPECT_FALSE(report.passed());
-    return report.leaks.empty() ? "no leak" : report.leaks.front();
+  const auto found = [](const Planted& planted, const std::string& leak) {
+    const std::string all = leaks_of(planted);
+    EXPECT_NE(all.find(leak), std::string::npos) << leak << " is not in:\n" << all;
   };
-  EXPECT_EQ(first({.diagonal = 1}), "position 0 depends on position 1, which comes later");
+  found({.diagonal = 1}, "position 0 depends on position 1, which comes later\n");
   // Constants instead of -inf, each found where it is out-shouted, and the lowest float behind padding.
-  EXPECT_NE(first({.hidden = -1e4}).find("which comes later (attention scale x 1e+05)"), std::string::npos);
-  EXPECT_NE(first({.hidden = -1e9}).find("which comes later (attention scale x 1e+12)"), std::string::npos);
-  EXPECT_NE(first({.hidden = -3.4028235e38}).find("(with padding)"), std::string::npos);
-  EXPECT_NE(first({.ignores_padding = true}).find("which is padding"), std::string::npos);
-  EXPECT_NE(first({.mixes_rows = true}).find("row 0 of the batch depends on row 1"), std::string::npos);
+  found({.hidden = -1e4}, "which comes later (attention scale x 1e+05)");
+  found({.hidden = -1e9}, "which comes later (attention scale x 1e+12)");
+  found({.hidden = -3.4028235e38}, "which comes later (with padding)");
+  found({.ignores_padding = true}, "which is padding");
+  found({.ignores_documents = true}, "which is of another document");
+  found({.mixes_rows = true}, "row 0 of the batch depends on row 1");
+  // The same of an encoder and of what a decoder sees of its source.
+  for (const Planted& other : {Planted{.causal = false}, Planted{.outputs = 7}}) {
+    const auto with = [&](auto change) {
+      Planted p = other;
+      change(p);
+      return p;
+    };
+    found(with([](Planted& p) { p.ignores_padding = true; }), "which is padding");
+    found(with([](Planted& p) { p.ignores_documents = true; }), "which is of another document");
+    found(with([](Planted& p) { p.mixes_rows = true; }), "row 0 of the batch depends on row 1");
+    found(with([](Planted& p) { p.hidden = -1e4; }), "(attention scale x 1e+05)");
+    found(with([](Planted& p) { p.hidden = -1e9; }), "(attention scale x 1e+12)");
+    found(with([](Planted& p) { p.hidden = -3.4028235e38; }), "which is padding");
+  }
 }
 
 TEST(Audit, WithoutTheDependencesThatMustExistItProvesNothing) {
@@ -66,6 +104,9 @@ TEST(Audit, WithoutTheDependencesThatMustExistItProvesNothing) {
   const AuditReport local = leak_audit(
       "local", [](const Tensor& x, const AuditConditions&) { return tanh(x); }, 5, 3);
   EXPECT_NE(local.text().find("position 1 does not depend on position 0"), std::string::npos) << local.text();
+  const AuditReport causal_encoder = leak_audit("encoder", Planted{}, 9, 4, DType::f32, {.causal = false});
+  EXPECT_NE(causal_encoder.text().find("position 0 does not depend on position 1"), std::string::npos)
+      << causal_encoder.text();
 }
 
 TEST(Audit, WhatIsNotFiniteProvesNothingAndIsNoLeak) {
@@ -84,7 +125,8 @@ TEST(Audit, AScaleThatDoesNotReachTheScoresProvesNothing) {
   const AuditReport report = leak_audit(
       "deaf",
       [](const Tensor& x, const AuditConditions& c) {
-        return Planted{.hidden = -1e9}(x, {.attention_scale = 1, .attend = c.attend});
+        return Planted{.hidden = -1e9}(x,
+                                       {.attention_scale = 1, .attend = c.attend, .documents = c.documents});
       },
       6, 4);
   EXPECT_NE(report.text().find("the attention scale x 1e+05 changes no output"), std::string::npos)
@@ -122,7 +164,8 @@ TEST(Audit, AFiniteMaskInTheDecodersAttentionIsFound) {
         "decoder",
         [&](const Tensor& x, const AuditConditions& c) {
           Context context;
-          context.attend = c.attend, context.attention_scale = c.attention_scale;
+          context.attend = c.attend, context.documents = c.documents,
+          context.attention_scale = c.attention_scale;
           return decoder.trunk(x, context);
         },
         T, 8);
@@ -136,9 +179,9 @@ TEST(Audit, AFiniteMaskInTheDecodersAttentionIsFound) {
 
 // Whatever padding is said to hide, it must leave the rest to be seen.
 TEST(Audit, PaddingThatHidesEverythingProvesNothing) {
-  const AuditReport report = leak_audit("blind", [](const Tensor& x, const AuditConditions& c) {
-    return c.attend ? tanh(x) : Planted{}(x, c);
-  }, 6, 4);
+  const AuditReport report = leak_audit(
+      "blind", [](const Tensor& x, const AuditConditions& c) { return c.attend ? tanh(x) : Planted{}(x, c); },
+      6, 4);
   EXPECT_NE(report.text().find("which is no padding"), std::string::npos) << report.text();
 }
 

@@ -30,6 +30,14 @@ Context training() {
   Context c;
   c.training = true;
   c.random = {.seed = 7, .step = 3};
+  c.source = {.ids = tensor({2, 3}, {1, 2, 4, 4, 0, 6}, DType::i32), .attend = tensor({2, 3}, {1, 1, 1, 1, 0, 0}, DType::i32)};
+  return c;
+}
+
+// The same with features of the source, as a block needs them; a decoder makes its own.
+Context training_with_features() {
+  Context c = training();
+  c.source.features = input({2, 3, 6}, 9);
   return c;
 }
 
@@ -41,7 +49,7 @@ LayerCase one_input(std::string layer, std::string variant, Tensor x, Config con
             T* made_layer = made.get();
             owner.push_back(std::move(made));
             return [made_layer](const std::vector<Tensor>& in) {
-              Context context = training();
+              Context context = std::is_same_v<T, Block> ? training_with_features() : training();
               return (*made_layer)(in[0], context);
             };
           }};
@@ -64,11 +72,11 @@ LayerCase multi_head(std::string variant, MultiHeadAttentionConfig c, int64_t qu
           }};
 }
 
-BlockConfig block_config(int64_t n_heads, bool causal, const char* norm) {
+BlockConfig block_config(int64_t n_heads, bool causal, const char* norm, bool cross = false) {
   BlockConfig c;
   c.attention = {.d_model = 6, .n_heads = n_heads, .causal = causal, .deviation = 0.5, .output_deviation = 0.5};
   c.mlp.d_model = 6, c.mlp.deviation = 0.5, c.mlp.output_deviation = 0.5;
-  c.norm = norm;
+  c.norm = norm, c.cross = cross;
   return c;
 }
 
@@ -89,6 +97,7 @@ std::vector<LayerCase> layer_cases() {
                              FeedForwardConfig{.d_model = 6, .d_hidden = 5, .activation = "silu", .bias = false, .deviation = 0.5}),
       one_input<Block>("Block", "", x, block_config(2, true, "layer_norm")),
       one_input<Block>("Block", "rms_norm", x, block_config(3, false, "rms_norm")),
+      one_input<Block>("Block", "with a source, which has padding", x, block_config(2, true, "layer_norm", true)),
       one_input<SwiGLU>("SwiGLU", "", x, SwiGLUConfig{.d_model = 6, .d_hidden = 5, .bias = true, .deviation = 0.5}),
       multi_head("grouped heads, rope, qk_norm",
                  {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .causal = true, .position = "rope", .qk_norm = true, .deviation = 0.5}, 4, 4),
@@ -97,6 +106,8 @@ std::vector<LayerCase> layer_cases() {
                  {.d_model = 6, .n_heads = 3, .n_kv_heads = 1, .causal = true, .position = "alibi", .soft_cap = 1.5, .deviation = 0.5}, 4, 4),
       multi_head("self-attention sizes", {.d_model = 6, .n_heads = 2, .causal = true, .deviation = 0.5}, 4, 4),
       multi_head("cross-attention", {.d_model = 6, .n_heads = 3, .d_key = 4, .d_value = 5, .deviation = 0.5, .output_deviation = 0.5}, 3, 5),
+      multi_head("cross-attention to a source with padding",
+                 {.d_model = 6, .n_heads = 3, .n_kv_heads = 1, .cross = true, .qk_norm = true, .deviation = 0.5, .output_deviation = 0.5}, 4, 3),
       multi_head("no bias, dropout",
                  {.d_model = 6, .n_heads = 2, .causal = true, .bias = false, .output_bias = false, .attention_dropout = 0.3, .residual_dropout = 0.2, .deviation = 0.5},
                  4, 4),
@@ -142,6 +153,26 @@ std::vector<LayerCase> layer_cases() {
   DecoderConfig llama = tiny;
   llama.n_kv_heads = 1, llama.norm = "rms_norm", llama.position = "rope", llama.mlp = "swiglu", llama.bias = false;
   all.push_back(one_input<Decoder>("Decoder", "Llama's shape", ids, llama));
+  DecoderConfig reader = tiny;
+  reader.n_encoder_layers = 2, reader.n_layers = 1;
+  all.push_back(one_input<Decoder>("Decoder", "with an encoder", ids, reader));
+  for (const bool alone : {false, true})
+    all.push_back({alone ? "Stack" : "Encoder", "", {ids}, [alone](Module& root, auto& owner) -> DifferentiableFunction {
+                     StackConfig c{.block_size = 6, .n_layers = 2, .position = "learned", .deviation = 0.5, .block = block_config(2, false, "layer_norm")};
+                     auto token = std::make_unique<Embedding>(&root, "token", EmbeddingConfig{.entries = 7, .width = 6, .deviation = 0.5});
+                     Embedding* table = token.get();
+                     owner.push_back(std::move(token));
+                     Stack* stack = nullptr;
+                     Encoder* encoder = nullptr;
+                     if (alone)
+                       owner.push_back(std::unique_ptr<Module>(stack = new Stack(&root, "stack", c)));
+                     else
+                       owner.push_back(std::unique_ptr<Module>(encoder = new Encoder(&root, "encoder", *table, c)));
+                     return [=](const std::vector<Tensor>& in) {
+                       Context context = training();
+                       return encoder ? (*encoder)(in[0], context) : stack->trunk(stack->embed(*table, in[0], context), context);
+                     };
+                   }});
   other.norm = "rms_norm", other.position = "sinusoidal", other.tie_embeddings = false, other.bias = false, other.activation = "gelu";
   all.push_back(one_input<Decoder>("Decoder", "", ids, tiny));
   all.push_back(one_input<Decoder>("Decoder", "rms_norm, sinusoidal, untied, no bias", ids, other));

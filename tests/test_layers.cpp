@@ -78,8 +78,9 @@ TEST(Decoder, EveryParameterGetsAGradientAndDecaysByItsRank) {
 TEST(Decoder, ParametersAreCountedBeforeTheyAreMade) {
   for (const bool flag : {false, true})
     for (const char* norm : {"layer_norm", "rms_norm"})
-      for (const char* position : {"learned", "sinusoidal"}) {
+      for (const char* position : {"learned", "sinusoidal", "rope"}) {
         DecoderConfig c = tiny();
+        c.n_encoder_layers = flag ? 3 : 0, c.qk_norm = flag, c.n_kv_heads = 1;
         c.bias = c.tie_embeddings = flag, c.norm = norm, c.position = position, c.d_hidden = flag ? 0 : 24;
         Module root;
         Decoder decoder{&root, "", c};
@@ -114,6 +115,8 @@ TEST(Decoder, SettingsAreChecked) {
   refused([](auto& c) { c.activation = "swish"; }, {"activation is 'swish'", "gelu_tanh"});
   refused([](auto& c) { c.norm = "batch"; }, {"norm is 'batch'", "rms_norm"});
   refused([](auto& c) { c.position = "rope2"; }, {"position is 'rope2'", "learned"});
+  refused([](auto& c) { c.n_encoder_layers = -1; }, {"n_encoder_layers is -1", "at least 0"});
+  refused([](auto& c) { c.n_encoder_layers = 1, c.position = "alibi"; }, {"position alibi", "an encoder needs another"});
   refused([](auto& c) { c.n_heads = 0, c.dropout = 2; }, {"n_heads is 0", "dropout is 2"});  // all at once
   refused([](auto& c) { c.d_model = int64_t{1} << 40, c.n_heads = 1, c.vocab_size = int64_t{1} << 40; }, {"bytes"});
 }

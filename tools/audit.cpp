@@ -1,4 +1,4 @@
-// bonsai audit CONFIG: proves that no position of the model sees its future, another row or padding.
+// bonsai audit CONFIG: proves that no position of the model sees its future, another row, padding or another document.
 #include <fmt/format.h>
 
 #include "tools/command.h"
@@ -9,14 +9,14 @@ namespace bonsai {
 void add_audit(CLI::App& program) {
   auto a = std::make_shared<ConfigArguments>();
   CLI::App* command =
-      program.add_subcommand("audit", "prove that no position sees its future, another row or padding");
+      program.add_subcommand("audit", "prove that no position sees its future, another row, padding or another document");
   a->add_to(*command);
   command->callback([a] {
     RunConfig config = a->load();
     prepare_data_or_vocabulary(config);
-    const AuditReport report = audit_model(a->path, config.model, config.trainer.type(), AuditExtent::all);
-    fmt::print("{}", report.text());
-    if (!report.passed()) throw CLI::RuntimeError(1);
+    const std::vector<AuditReport> reports = audit_model(a->path, config.model, config.trainer.type(), AuditExtent::all);
+    fmt::print("{}", text(reports));
+    if (!passed(reports)) throw CLI::RuntimeError(1);
   });
 }
 

@@ -19,7 +19,7 @@ void check_memory(const std::string& path, const RunConfig& config) {
   const double tokens =
       static_cast<double>(config.trainer.batch_size) * static_cast<double>(config.model.block_size);
   const double kept =
-      16.0 * static_cast<double>(config.model.d_model) * static_cast<double>(config.model.n_layers) +
+      16.0 * static_cast<double>(config.model.d_model) * static_cast<double>(config.model.n_layers + config.model.n_encoder_layers) +
       2.0 * static_cast<double>(config.model.vocab_size);
   const double needed =
       (4 * parameter_count(config.model) + tokens * kept) * (config.trainer.dtype == "f64" ? 8 : 4);

@@ -28,15 +28,21 @@ void add_generate(CLI::App& program) {
     LoadedModel model(a->checkpoint);
     const Tokenizer& tokenizer = *model.checkpoint.tokenizer();
     const bool empty = a->prompt.empty();
-    std::vector<int32_t> ids;
+    const RunConfig& config = model.checkpoint.config();
+    if (empty && config.data->has_source()) throw ConfigError("--prompt is empty; give the source to answer");
+    Batch prompt;
     try {
-      ids = tokenizer.encode(empty ? "\n" : a->prompt);
+      prompt = config.data->prompt(tokenizer, empty ? "\n" : a->prompt);
     } catch (const Error& e) {
       throw ConfigError(empty ? "--prompt is empty and the vocabulary has no line break to begin with; give a prompt"
                               : fmt::format("--prompt: {}", e.what()));
     }
-    const size_t begin = empty ? ids.size() : 0;
-    const auto text = generate(model.decoder, ids, a->max_tokens, a->options);
+    const auto start = prompt.inputs.span<int32_t>();
+    const int32_t end = config.data->end_token(tokenizer);
+    auto text = generate(model.decoder, {start.begin(), start.end()}, a->max_tokens, a->options,
+                         [end](int32_t id) { return id != end; }, source_of(prompt));
+    if (text.size() > start.size() && text.back() == end) text.pop_back();
+    const size_t begin = empty || config.data->has_source() ? start.size() : 0;
     fmt::print("{}\n", tokenizer.decode(std::span(text).subspan(begin)));
   });
 }

@@ -15,6 +15,13 @@ bool has_path(const Module& module, const std::string& path) {
          std::any_of(module.children().begin(), module.children().end(), [&](const Module* m) { return has_path(*m, path); });
 }
 
+Tensor some_ids(const char* name, int64_t time, int64_t vocabulary) {
+  std::vector<int32_t> ids(static_cast<size_t>(time));
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<int32_t>(random_uniform(random_key(1, name), i) * static_cast<double>(vocabulary));
+  return from<int32_t>({1, time}, ids);
+}
+
 }  // namespace
 
 void add_gradcheck(CLI::App& program) {
@@ -47,7 +54,7 @@ void add_gradcheck(CLI::App& program) {
       fmt::print("{:.1f} million parameters:", count / 1e6);
       if (a->layer.empty()) {
         fmt::print(" checked with one of {} blocks", model.n_layers);
-        model.n_layers = 1;
+        model.n_layers = 1, model.n_encoder_layers = std::min<int64_t>(1, model.n_encoder_layers);
       }
       if (model.vocab_size > kTokens) fmt::print("{} of {} tokens", a->layer.empty() ? " and 1024" : " checked with 1024", model.vocab_size);
       fmt::print("\n");
@@ -58,17 +65,21 @@ void add_gradcheck(CLI::App& program) {
     if (!a->layer.empty() && !has_path(decoder, a->layer))
       throw ConfigError(fmt::format("{}: the model has no layer {}", a->path, a->layer));
     const int64_t time = std::min(a->tokens, model.block_size);
-    std::vector<int32_t> ids(static_cast<size_t>(time));
-    for (size_t i = 0; i < ids.size(); ++i)
-      ids[i] = static_cast<int32_t>(random_uniform(random_key(1, "gradcheck ids"), i) *
-                                    static_cast<double>(model.vocab_size));
-    const Context context{.training = true, .random = {.seed = 1}};
+    const Tensor ids = some_ids("gradcheck ids", time, model.vocab_size);
+    Context context{.training = true, .random = {.seed = 1}};
+    if (decoder.encoder) {  // one longer than the target, its last token padding
+      const int64_t source = std::min(a->tokens + 1, model.block_size);
+      std::vector<int32_t> attend(static_cast<size_t>(source), 1);
+      attend.back() = source == 1;
+      context.source = {.ids = some_ids("gradcheck source", source, model.vocab_size),
+                        .attend = from<int32_t>({1, source}, attend)};
+    }
     const ModelCheckOptions options{
         .gradcheck = a->options, .layer = a->layer, .progress = [](const std::string& text) {
           fmt::print("{}", text);
           std::fflush(stdout);
         }};
-    const ModelCheck check = check_model(a->path, decoder, from<int32_t>({1, time}, ids), context, options);
+    const ModelCheck check = check_model(a->path, decoder, ids, context, options);
     fmt::print("{}", check.text());
     if (!check.passed()) throw CLI::RuntimeError(1);
   });

@@ -7,6 +7,7 @@
 
 #include "framework/config/yaml.h"
 #include "tools/command.h"
+#include "trainers/generate.h"
 #include "trainers/loop.h"
 
 namespace bonsai {
@@ -22,30 +23,35 @@ void print_model(Decoder& decoder, const RunConfig& config) {
     p->decay ? ++decayed_tensors, decayed += p->value.elements() : ++others;
   }
   const DecoderConfig& m = config.model;
-  const auto embeddings = static_cast<double>(m.position == "learned" ? m.block_size * m.d_model : 0) +
-                          static_cast<double>(m.tie_embeddings ? 0 : m.vocab_size * m.d_model);
+  const int64_t tables = m.n_encoder_layers > 0 ? 2 : 1;  // of learned positions
+  const auto embeddings =
+      static_cast<double>(m.position == "learned" ? tables * m.block_size * m.d_model : 0) +
+      static_cast<double>(m.tie_embeddings ? 0 : m.vocab_size * m.d_model);
+  // A position of a decoder sees half of the block on average; one of an encoder, or of cross-attention, all.
+  const int64_t halves = m.n_layers + 2 * (m.n_encoder_layers > 0 ? m.n_layers + m.n_encoder_layers : 0);
   const double flops = 6 * (static_cast<double>(total) - embeddings) +
-                       6 * static_cast<double>(m.n_layers * m.block_size * m.d_model);
+                       6 * static_cast<double>(halves * m.block_size * m.d_model);
   const double bytes = static_cast<double>(total) * (config.trainer.dtype == "f64" ? 8 : 4);
   fmt::print("\n{} parameters; {} tensors with weight decay ({} elements), {} without\n", total,
              decayed_tensors, decayed, others);
-  fmt::print("{:.3g} floating-point operations a token, forward and backward\n", flops);
+  fmt::print("{:.3g} floating-point operations a token{}, forward and backward\n", flops,
+             m.n_encoder_layers > 0 ? " and its token of the source" : "");
   fmt::print("{:.1f} MiB of weights, {:.1f} MiB with gradients and moments\n", bytes / 1048576,
              4 * bytes / 1048576);
 }
 
 // Each query's weights as a row of shades; a full block is the largest of the row.
-void print_heat_map(const std::vector<std::string>& tokens, const std::string& title,
-                    std::span<const double> weights) {
+void print_heat_map(const std::string& title, const std::vector<std::string>& queries,
+                    const std::vector<std::string>& keys, std::span<const double> weights) {
   constexpr const char* kShades[] = {" ", "\u2591", "\u2592", "\u2593", "\u2588"};
-  const size_t n = tokens.size();
+  const size_t n = keys.size();
   fmt::print("{}\n    ", title);
-  for (const std::string& token : tokens) fmt::print("{} ", token);
+  for (const std::string& key : keys) fmt::print("{} ", key);
   fmt::print("\n");
-  for (size_t i = 0; i < n; ++i) {
+  for (size_t i = 0; i < queries.size(); ++i) {
     const auto row = weights.subspan(i * n, n);
     const double most = std::max(1e-30, *std::max_element(row.begin(), row.end()));
-    fmt::print("  {} ", tokens[i]);
+    fmt::print("  {} ", queries[i]);
     for (const double w : row) {
       const char* shade = kShades[static_cast<size_t>(std::min(4.0, std::ceil(4 * w / most - 1e-9)))];
       fmt::print("{}{}", shade, shade);
@@ -54,43 +60,68 @@ void print_heat_map(const std::vector<std::string>& tokens, const std::string& t
   }
 }
 
-// Who attends to whom when the model reads this text.
-void print_attention(LoadedModel& model, const std::string& text, const std::string& layer, bool json) {
+std::vector<std::string> tokens_of(const Tensor& ids, const Tokenizer& tokenizer) {
+  std::vector<std::string> tokens;
+  for (const int32_t id : ids ? ids.span<int32_t>() : std::span<const int32_t>())
+    tokens.push_back(tokenizer.decode(std::vector<int32_t>{id}));
+  return tokens;
+}
+
+// What the model is given for a text: with a source, the answer that it writes itself.
+Batch reading(LoadedModel& model, const std::string& text) {
+  const Task& task = *model.checkpoint.config().data;
   const Tokenizer& tokenizer = *model.checkpoint.tokenizer();
-  std::vector<int32_t> ids;
+  const int64_t most = model.decoder.config().block_size;
+  Batch batch;
   try {
-    ids = tokenizer.encode(text);
+    batch = task.prompt(tokenizer, text);
   } catch (const Error& e) {
     throw ConfigError(fmt::format("--attention: {}", e.what()));
   }
-  if (static_cast<int64_t>(ids.size()) > model.decoder.config().block_size)
-    throw ConfigError(fmt::format("--attention has {} tokens, more than block_size {}", ids.size(),
-                                  model.decoder.config().block_size));
+  const Tensor& given = batch.source ? batch.source : batch.inputs;
+  if (given.size(1) > most)
+    throw ConfigError(fmt::format("--attention has {} tokens, more than block_size {}", given.size(1), most));
+  if (!batch.source) return batch;
+  const auto begin = batch.inputs.span<int32_t>();
+  const int32_t end = task.end_token(tokenizer);
+  const auto written = generate(
+      model.decoder, {begin.begin(), begin.end()}, most - batch.inputs.size(1), {.temperature = 0},
+      [end](int32_t id) { return id != end; }, source_of(batch));
+  batch.inputs = from<int32_t>({1, static_cast<int64_t>(written.size())}, written);
+  return batch;
+}
+
+// Who attends to whom when the model reads this text.
+void print_attention(LoadedModel& model, const std::string& text, const std::string& layer, bool json) {
+  const Batch batch = reading(model, text);
   std::map<std::string, Tensor> weights;
   Context context;
-  context.weights = &weights;
-  model.decoder(from<int32_t>({1, static_cast<int64_t>(ids.size())}, ids), context);
+  context.source = source_of(batch), context.weights = &weights;
+  model.decoder(batch.inputs, context);
   if (!layer.empty() && !weights.contains(layer))
     throw ConfigError(fmt::format("--layer: no attention layer is called {}", layer));
 
-  nlohmann::ordered_json all;
-  std::vector<std::string> tokens;
-  for (const int32_t id : ids) {
-    const std::string token = tokenizer.decode(std::vector<int32_t>{id});
-    all["tokens"].push_back(token);
-    tokens.push_back(token == "\n" ? "\u21b5" : token);
-  }
+  const Tokenizer& tokenizer = *model.checkpoint.tokenizer();
+  std::vector<std::string> tokens = tokens_of(batch.inputs, tokenizer),
+                           source = tokens_of(batch.source, tokenizer);
+  nlohmann::ordered_json all = {{"tokens", tokens}};
+  if (batch.source) all["source"] = source;
+  for (auto* list : {&tokens, &source})
+    std::replace(list->begin(), list->end(), std::string("\n"), std::string("\u21b5"));
   for (const auto& [path, tensor] : weights) {
     if (!layer.empty() && path != layer) continue;
+    const bool in_encoder = path.starts_with("encoder."),
+               to_source = in_encoder || path.ends_with("cross_attention");
+    const auto &queries = in_encoder ? source : tokens, &keys = to_source ? source : tokens;
     const std::vector<double> values = tensor.values();
-    const size_t n = ids.size(), heads = static_cast<size_t>(tensor.size(1));
+    const size_t n = queries.size(), m = keys.size(), heads = static_cast<size_t>(tensor.size(1));
     for (size_t h = 0; h < heads; ++h) {
-      const std::span head(values.data() + h * n * n, n * n);
-      if (!json) print_heat_map(tokens, fmt::format("{} head {}", path, h), head);
+      const std::span head(values.data() + h * n * m, n * m);
+      if (!json) print_heat_map(fmt::format("{} head {}", path, h), queries, keys, head);
       nlohmann::ordered_json rows;
       for (size_t i = 0; json && i < n; ++i)
-        rows.push_back(std::vector<double>(head.begin() + static_cast<int64_t>(i * n),
-                                           head.begin() + static_cast<int64_t>((i + 1) * n)));
+        rows.push_back(std::vector<double>(head.begin() + static_cast<int64_t>(i * m),
+                                           head.begin() + static_cast<int64_t>((i + 1) * m)));
       if (json) all["weights"][path].push_back(rows);
     }
   }

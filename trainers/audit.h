@@ -11,6 +11,10 @@ enum class AuditExtent {
   quick  // as many, and as many blocks, as keep the start of a run short
 };
 
-AuditReport audit_model(const std::string& name, DecoderConfig config, DType dtype, AuditExtent extent);
+// The decoder's; with an encoder also the encoder's, and what the decoder sees of the source.
+std::vector<AuditReport> audit_model(const std::string& name, DecoderConfig config, DType dtype,
+                                     AuditExtent extent);
+bool passed(const std::vector<AuditReport>& reports);
+std::string text(const std::vector<AuditReport>& reports);
 
 }  // namespace bonsai

@@ -9,6 +9,17 @@
 
 namespace bonsai {
 
+namespace {
+
+Context reading(Decoder& model, const Source& source) {
+  Context context;
+  context.source = source;
+  if (model.encoder) context.source.features = model.encode(context);
+  return context;
+}
+
+}  // namespace
+
 int32_t choose_token(std::span<const double> logits, const GenerateOptions& o, uint64_t index) {
   check(o.temperature >= 0 && std::isfinite(o.temperature), "generate",
         "the temperature is {}; it must be at least 0", o.temperature);
@@ -47,14 +58,16 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& o, u
 }
 
 std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t count,
-                              const GenerateOptions& options, const std::function<bool(int32_t)>& go_on) {
+                              const GenerateOptions& options, const std::function<bool(int32_t)>& go_on,
+                              const Source& source) {
   check(!ids.empty(), "generate", "needs at least one token to begin with");
   const auto vocabulary = static_cast<size_t>(model.config().vocab_size);
   const int64_t block = model.config().block_size;
   KeyValueCache cache(std::min(block, static_cast<int64_t>(ids.size()) + count));
+  const Context start = reading(model, source);
   for (int64_t i = 0; i < count; ++i) {
     const auto all = static_cast<int64_t>(ids.size());
-    Context context;
+    Context context = start;
     if (all <= block) context.cache = &cache, context.first_position = cache.length();
     const int64_t begin = all <= block ? cache.length() : all - block;
     const std::span<const int32_t> next(ids.begin() + begin, ids.end());
@@ -66,6 +79,28 @@ std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t 
     if (go_on && !go_on(ids.back())) break;
   }
   return ids;
+}
+
+std::vector<std::vector<int32_t>> greedy(Decoder& model, const Tensor& ids, int64_t count,
+                                         const Source& source) {
+  const int64_t rows = ids.size(0), vocabulary = model.config().vocab_size;
+  std::vector<std::vector<int32_t>> all(static_cast<size_t>(rows));
+  KeyValueCache cache(ids.size(1) + count);
+  Context context = reading(model, source);
+  context.cache = &cache;
+  Tensor next = ids;
+  for (int64_t i = 0; i < count; ++i) {
+    context.first_position = cache.length();
+    const std::vector<double> logits = model.last_logits(next, context).values();
+    std::vector<int32_t> best;
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto row = logits.begin() + r * vocabulary;
+      best.push_back(static_cast<int32_t>(std::max_element(row, row + vocabulary) - row));
+      all[static_cast<size_t>(r)].push_back(best.back());
+    }
+    next = from<int32_t>({rows, 1}, best);
+  }
+  return all;
 }
 
 }  // namespace bonsai

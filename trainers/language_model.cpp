@@ -65,7 +65,7 @@ Batch LanguageModel::batch(const BatchIndex& index, int64_t batch_size) const {
 
 Evaluation LanguageModel::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
   const int64_t all = validation_->evaluation_batches(batch_size);
-  return mean_loss(model, most_batches > 0 ? std::min(most_batches, all) : all,
+  return evaluation_over(model, most_batches > 0 ? std::min(most_batches, all) : all,
                    [&](int64_t i) { return validation_->evaluation(i, batch_size); });
 }
 

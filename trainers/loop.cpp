@@ -285,6 +285,10 @@ void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer) {
   } catch (const Error& e) {
     throw ConfigError(e.what());
   }
+  if (config.data->has_source() != (config.model.n_encoder_layers > 0))
+    throw ConfigError(fmt::format(
+        "model.n_encoder_layers is {}, but the task {} has {}", config.model.n_encoder_layers, config.task,
+        config.data->has_source() ? "a source, which needs an encoder" : "no source for an encoder"));
   const int64_t needed = config.data->vocab_size();
   if (config.model.vocab_size == 0) config.model.vocab_size = needed;
   if (config.model.vocab_size != needed)
@@ -312,10 +316,10 @@ void check_run_folder(const RunFolder& folder, bool resume) {
 RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet) {
   check_run_folder(folder, resume);
   if (config.trainer.audit) {
-    const AuditReport report = audit_model("of the model", config.model, config.trainer.type(), AuditExtent::quick);
-    check(report.passed(), "train",
+    const std::vector<AuditReport> reports = audit_model("of the model", config.model, config.trainer.type(), AuditExtent::quick);
+    check(passed(reports), "train",
           "the model sees what it is to predict, or nothing at all: {}trainer.audit=false would skip this",
-          report.text());
+          text(reports));
   }
   return Run(config, folder, resume, quiet).run();
 }

@@ -5,6 +5,7 @@
 #include "trainers/induction.h"
 #include "trainers/language_model.h"
 #include "trainers/reverse.h"
+#include "trainers/seq2seq.h"
 
 namespace bonsai {
 namespace {
@@ -16,6 +17,7 @@ Registry& tasks() {
       {"induction", [] { return std::make_shared<Induction>(); }},
       {"language_model", [] { return std::make_shared<LanguageModel>(); }},
       {"reverse", [] { return std::make_shared<Reverse>(); }},
+      {"seq2seq", [] { return std::make_shared<Seq2Seq>(); }},
   };
   return registry;
 }

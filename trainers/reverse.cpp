@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "framework/ops/ops.h"
-#include "layers/cache.h"
+#include "trainers/generate.h"
 
 namespace bonsai {
 
@@ -18,10 +18,7 @@ void Reverse::prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokeniz
   check(block_size >= 2 * length_, "data", "model.block_size {} is less than {}, twice data.length",
         block_size, 2 * length_);
   seed_ = seed;
-  std::vector<char32_t> symbols;
-  for (int64_t i = 0; i < alphabet_; ++i) symbols.push_back(U'a' + static_cast<char32_t>(i));
-  symbols.push_back(U'|');
-  tokenizer_ = std::make_shared<CharTokenizer>(symbols);
+  tokenizer_ = letters(alphabet_, U"|");
 }
 
 Batch Reverse::sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count) const {
@@ -50,47 +47,25 @@ Batch Reverse::batch(const BatchIndex& index, int64_t batch_size) const {
 
 // Token by token, each from what the model itself wrote before.
 std::vector<std::vector<int32_t>> Reverse::answers(Decoder& model, const Batch& batch) const {
-  const int64_t count = batch.inputs.size(0), time = batch.inputs.size(1),
-                vocabulary = model.config().vocab_size;
-  std::vector<std::vector<int32_t>> all(static_cast<size_t>(count));
-  KeyValueCache cache(time);
-  Tensor next = slice(batch.inputs, 1, 0, length_ + 1);
-  for (int64_t t = length_; t < time; ++t) {
-    Context context;
-    context.first_position = cache.length(), context.cache = &cache;
-    const std::vector<double> logits = model.last_logits(next, context).values();
-    std::vector<int32_t> best;
-    for (int64_t r = 0; r < count; ++r) {
-      const auto row = logits.begin() + r * vocabulary;
-      best.push_back(static_cast<int32_t>(std::max_element(row, row + vocabulary) - row));
-      all[static_cast<size_t>(r)].push_back(best.back());
-    }
-    next = from<int32_t>({count, 1}, best);
-  }
-  return all;
+  return greedy(model, slice(batch.inputs, 1, 0, length_ + 1), length_);
 }
 
 Evaluation Reverse::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
-  double sum = 0;
-  int64_t tokens = 0, right = 0, done = 0;
   const int64_t wanted =
       most_batches > 0 ? std::min(evaluation_sequences_, most_batches * batch_size) : evaluation_sequences_;
-  while (done < wanted) {
-    const Batch batch = sequences(seed_, "reverse validation", done, std::min(batch_size, wanted - done));
-    Context context;
-    const LossSum loss = loss_of(model, batch, context);
-    sum += loss.sum.item();
-    tokens += loss.tokens;
-    const auto answered = answers(model, batch);
-    const auto targets = batch.targets.span<int32_t>();
-    for (size_t r = 0; r < answered.size(); ++r) {
-      const auto expected = targets.begin() + static_cast<int64_t>(r) * 2 * length_ + length_;
-      right += std::equal(answered[r].begin(), answered[r].end(), expected);
-    }
-    done += batch.inputs.size(0);
-  }
-  return {.loss = sum / static_cast<double>(tokens),
-          .exact_match = static_cast<double>(right) / static_cast<double>(done)};
+  const auto batch = [&](int64_t i) {
+    return sequences(seed_, "reverse validation", i * batch_size,
+                     std::min(batch_size, wanted - i * batch_size));
+  };
+  return evaluation_over(model, (wanted + batch_size - 1) / batch_size, batch, [&](const Batch& b) {
+    const auto answered = answers(model, b);
+    const auto targets = b.targets.span<int32_t>();
+    int64_t right = 0;
+    for (size_t r = 0; r < answered.size(); ++r)
+      right += std::equal(answered[r].begin(), answered[r].end(),
+                          targets.begin() + static_cast<int64_t>(r) * 2 * length_ + length_);
+    return right;
+  });
 }
 
 std::string Reverse::sample(Decoder& model, uint64_t seed) const {

@@ -4,24 +4,45 @@
 
 namespace bonsai {
 
+Batch Task::prompt(const Tokenizer& tokenizer, const std::string& text) const {
+  const std::vector<int32_t> ids = tokenizer.encode(text);
+  return {.inputs = from<int32_t>({1, static_cast<int64_t>(ids.size())}, ids), .targets = {}};
+}
+
+Source source_of(const Batch& batch) { return {.ids = batch.source, .attend = batch.source_attend}; }
+
 LossSum loss_of(Decoder& model, const Batch& batch, Context& context) {
   LossSum loss;
   for (int32_t target : batch.targets.span<int32_t>()) loss.tokens += target != kIgnore;
+  context.source = source_of(batch);
   loss.sum = cross_entropy(model(batch.inputs, context), batch.targets,
                            {.ignore_index = kIgnore, .reduction = CrossEntropyOptions::sum});
   return loss;
 }
 
-Evaluation mean_loss(Decoder& model, int64_t batches, const std::function<Batch(int64_t)>& batch) {
+Evaluation evaluation_over(Decoder& model, int64_t batches, const std::function<Batch(int64_t)>& batch,
+                           const std::function<int64_t(const Batch&)>& right) {
   double sum = 0;
-  int64_t tokens = 0;
+  int64_t tokens = 0, rows = 0, matched = 0;
   for (int64_t i = 0; i < batches; ++i) {
     Context context;
-    const LossSum loss = loss_of(model, batch(i), context);
+    const Batch b = batch(i);
+    const LossSum loss = loss_of(model, b, context);
     sum += loss.sum.item();
     tokens += loss.tokens;
+    rows += b.inputs.size(0);
+    if (right) matched += right(b);
   }
-  return {.loss = sum / static_cast<double>(tokens)};
+  Evaluation e{.loss = sum / static_cast<double>(tokens)};
+  if (right) e.exact_match = static_cast<double>(matched) / static_cast<double>(rows);
+  return e;
+}
+
+std::shared_ptr<Tokenizer> letters(int64_t count, std::u32string others) {
+  std::vector<char32_t> symbols;
+  for (int64_t i = 0; i < count; ++i) symbols.push_back(U'a' + static_cast<char32_t>(i));
+  symbols.insert(symbols.end(), others.begin(), others.end());
+  return std::make_shared<CharTokenizer>(symbols);
 }
 
 }  // namespace bonsai

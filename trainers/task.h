@@ -40,20 +40,31 @@ class Task {
   virtual void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) = 0;
   virtual int64_t vocab_size() const = 0;
   virtual std::shared_ptr<Tokenizer> tokenizer() const = 0;
+  virtual bool has_source() const { return false; }  // for an encoder
   virtual double floor() const { return NAN; }  // the lowest mean loss there can be, where it is known
 
   // A function of its arguments alone, so that a resumed run sees what it would have seen.
   virtual Batch batch(const BatchIndex& index, int64_t batch_size) const = 0;
   virtual Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const = 0;
   virtual std::string sample(Decoder& model, uint64_t seed) const = 0;  // for people to look at
+
+  // What a model is given to go on from, one row: the text, unless the task has a source. Needs no preparation.
+  virtual Batch prompt(const Tokenizer& tokenizer, const std::string& text) const;
+  virtual int32_t end_token(const Tokenizer&) const { return -1; }  // what ends an answer; -1: nothing does
 };
 
 constexpr int32_t kIgnore = -100;  // a target that does not count
 
+Source source_of(const Batch& batch);
+
 // The cross-entropy of the targets that are not kIgnore.
 LossSum loss_of(Decoder& model, const Batch& batch, Context& context);
 
-// Their mean over so many batches, for models that only predict.
-Evaluation mean_loss(Decoder& model, int64_t batches, const std::function<Batch(int64_t)>& batch);
+// Their mean over so many batches; and the share of rows that are right, where `right` counts them.
+Evaluation evaluation_over(Decoder& model, int64_t batches, const std::function<Batch(int64_t)>& batch,
+                           const std::function<int64_t(const Batch&)>& right = {});
+
+// The letters from a on, for tasks that make their own sequences, and what else they need.
+std::shared_ptr<Tokenizer> letters(int64_t count, std::u32string others);
 
 }  // namespace bonsai

@@ -24,44 +24,66 @@ std::vector<int64_t> spread(int64_t count, int64_t all) {
   return chosen;
 }
 
+// What the rows of a batch are told, each with a pattern of its own.
+struct Hidden {
+  std::vector<int32_t> attend, documents, output_documents;  // empty: all may be seen
+};
+
 class Audit {
  public:
   Audit(const AuditedFunction& f, int64_t time, int64_t width, DType dtype, const AuditOptions& options,
         AuditReport& report)
-      : f_(f), time_(time), width_(width), dtype_(dtype), options_(options), report_(report) {}
+      : f_(f),
+        time_(time),
+        outputs_(options.outputs ? options.outputs : time),
+        width_(width),
+        dtype_(dtype),
+        options_(options),
+        report_(report) {}
 
   void run() {
+    const auto all = spread(options_.positions, outputs_),
+               some = spread(options_.positions_further, outputs_);
+    report_.time = outputs_, report_.positions = static_cast<int64_t>(all.size());
+    report_.positions_further = static_cast<int64_t>(some.size());
     batch_rows();
-    each_position();
+    ask(all, 1, false);
+    ask(some, 1, true);
     // With another scale of the scores the outputs are others, or it has not reached them.
-    const Tensor x = normal({1, time_, width_}, dtype_, random_key(options_.seed, "audit input"));
+    const Tensor x = input(1);
     const std::vector<double> usual = f_(x, {}).values();
     for (const double scale : {1e5, 1e12}) {
-      if (time_ > 1 && options_.sees_previous && f_(x, {.attention_scale = scale}).values() == usual)
+      if (time_ > 1 && options_.sees_next && f_(x, {.attention_scale = scale}).values() == usual)
         missing(fmt::format("the attention scale x {:.0e} changes no output", scale));
-      loud(scale);
+      if (causal()) ask(some, scale, false);
+      ask(some, scale, true);
     }
-    padded();
   }
 
  private:
   using Wanted = std::function<bool(int64_t row, int64_t position)>;
 
-  // [row][position]: whether what is wanted of a batch depends on it, that is, its gradient is not exactly 0.
+  bool own_inputs() const { return options_.outputs == 0; }
+  bool causal() const { return options_.causal && own_inputs(); }
+
+  Tensor input(int64_t rows) const {
+    return normal({rows, time_, width_}, dtype_, random_key(options_.seed, "audit input"));
+  }
+
+  // [row][input]: whether what is wanted of a batch depends on it, that is, its gradient is not exactly 0.
   std::vector<std::vector<bool>> depends(int64_t rows, const AuditConditions& conditions,
                                          const Wanted& wanted) {
     Tape tape;
-    const Tensor x =
-        tape.watch(normal({rows, time_, width_}, dtype_, random_key(options_.seed, "audit input")));
+    const Tensor x = tape.watch(input(rows));
     const Tensor y = f_(x, conditions);
-    check(y.rank() == 3 && y.size(0) == rows && y.size(1) == time_, "audit",
+    check(y.rank() == 3 && y.size(0) == rows && y.size(1) == outputs_, "audit",
           "the outputs {} do not belong to the inputs {}", y, x.detach());
     std::vector<double> weights(static_cast<size_t>(y.elements()), 0);
     const RandomKey key = random_key(options_.seed, "audit cotangent");
     const int64_t n = y.size(2);
     for (int64_t r = 0; r < rows; ++r)
-      for (int64_t t = 0; t < time_; ++t)
-        for (int64_t i = (r * time_ + t) * n; wanted(r, t) && i < (r * time_ + t + 1) * n; ++i)
+      for (int64_t t = 0; t < outputs_; ++t)
+        for (int64_t i = (r * outputs_ + t) * n; wanted(r, t) && i < (r * outputs_ + t + 1) * n; ++i)
           weights[static_cast<size_t>(i)] = random_normal(key, static_cast<uint64_t>(i));
     if (!tape.tracks(y))
       return std::vector(static_cast<size_t>(rows), std::vector<bool>(static_cast<size_t>(time_), false));
@@ -76,24 +98,6 @@ class Audit {
     return found;
   }
 
-  // The same for some positions, a row each, as many rows at once as memory allows.
-  void ask(const std::vector<int64_t>& positions,
-           const std::function<AuditConditions(const std::vector<int64_t>&)>& conditions, bool and_before,
-           const std::function<void(int64_t position, const std::vector<bool>&, int64_t row)>& judge) {
-    const int64_t most = std::max<int64_t>(1, options_.tokens_at_once / time_);
-    for (size_t at = 0; at < positions.size(); at += static_cast<size_t>(most)) {
-      const std::vector<int64_t> some(
-          positions.begin() + static_cast<int64_t>(at),
-          positions.begin() +
-              std::min<int64_t>(static_cast<int64_t>(at) + most, static_cast<int64_t>(positions.size())));
-      const auto found =
-          depends(static_cast<int64_t>(some.size()), conditions(some), [&](int64_t r, int64_t t) {
-            return t == some[static_cast<size_t>(r)] || (and_before && t < some[static_cast<size_t>(r)]);
-          });
-      for (size_t r = 0; r < some.size(); ++r) judge(some[r], found[r], static_cast<int64_t>(r));
-    }
-  }
-
   void batch_rows() {
     for (const int64_t row : {0, 2}) {
       const auto found = depends(3, {}, [&](int64_t r, int64_t) { return r == row; });
@@ -105,52 +109,77 @@ class Audit {
     }
   }
 
-  void each_position() {
-    const auto positions = spread(options_.positions, time_);
-    report_.positions = static_cast<int64_t>(positions.size());
-    ask(
-        positions, [](const auto&) { return AuditConditions{}; }, false,
-        [&](int64_t p, const std::vector<bool>& on, int64_t) {
-          later(p, on, "");
-          for (int64_t must = options_.sees_previous ? std::max<int64_t>(0, p - 1) : p; must <= p; ++must)
-            if (!on[static_cast<size_t>(must)])
-              missing(fmt::format("position {} does not depend on position {}", p, must));
-        });
-  }
-
-  void loud(double scale) {
-    ask(
-        spread(options_.positions_further, time_),
-        [&](const auto&) { return AuditConditions{.attention_scale = scale}; }, true,
-        [&](int64_t p, const std::vector<bool>& on, int64_t) {
-          later(p, on, fmt::format(" (attention scale x {:.0e})", scale));
-        });
-  }
-
-  // Hidden are, by turns, everything that the position could see, and half of all keys at random.
-  void padded() {
-    report_.positions_further = static_cast<int64_t>(spread(options_.positions_further, time_).size());
+  // By turns: everything that the position could see is padding; half of all at random; documents are packed.
+  Hidden hidden(const std::vector<int64_t>& positions) const {
+    Hidden h;
     const RandomKey key = random_key(options_.seed, "audit padding");
-    std::vector<int32_t> attend;
-    const auto conditions = [&](const std::vector<int64_t>& positions) {
-      attend.clear();
-      for (size_t r = 0; r < positions.size(); ++r)
-        for (int64_t t = 0; t < time_; ++t)
-          attend.push_back(r % 2 == 0 ? t > positions[r] : random_uniform(key, attend.size()) < 0.5);
-      return AuditConditions{.attend =
-                                 from<int32_t>({static_cast<int64_t>(positions.size()), time_}, attend)};
-    };
-    ask(spread(options_.positions_further, time_), conditions, false,
-        [&](int64_t p, const std::vector<bool>& on, int64_t row) {
-          later(p, on, " (with padding)");
-          for (int64_t t = 0; t < p; ++t)
-            if (on[static_cast<size_t>(t)] && !attend[static_cast<size_t>(row * time_ + t)])
-              report_.leaks.push_back(
-                  fmt::format("position {} depends on position {}, which is padding", p, t));
-          if (const int64_t t = p - 1; options_.sees_previous && t >= 0 && !on[static_cast<size_t>(t)] &&
-                                       attend[static_cast<size_t>(row * time_ + t)])
-            missing(fmt::format("position {} does not depend on position {}, which is no padding", p, t));
-        });
+    for (size_t r = 0; r < positions.size(); ++r) {
+      for (int64_t t = 0; t < time_; ++t) {
+        const bool kept = random_uniform(key, h.attend.size()) < 0.5;
+        h.attend.push_back(r % 3 == 0 ? causal() && t > positions[r] : r % 3 == 2 || kept);
+        h.documents.push_back(r % 3 == 2 ? document(t, time_, 2 + static_cast<int64_t>(r) % 4) : 0);
+      }
+      // Of the source's documents the last output has none.
+      for (int64_t t = 0; t < outputs_; ++t)
+        h.output_documents.push_back(r % 3 == 2 ? document(t, outputs_, 3 + static_cast<int64_t>(r) % 4) : 0);
+    }
+    return h;
+  }
+  static int32_t document(int64_t t, int64_t time, int64_t count) {
+    return static_cast<int32_t>(t * count / time);
+  }
+
+  // The same for some positions, a row each, as many rows at once as memory allows. With a loud attention a causal
+  // position is asked together with all before it: whichever shouts, the future may not be heard.
+  void ask(const std::vector<int64_t>& positions, double scale, bool hides) {
+    const int64_t most = std::max<int64_t>(1, options_.tokens_at_once / std::max(time_, outputs_));
+    for (size_t at = 0; at < positions.size(); at += static_cast<size_t>(most)) {
+      const size_t end = std::min(positions.size(), at + static_cast<size_t>(most));
+      const std::vector<int64_t> some(positions.begin() + static_cast<int64_t>(at),
+                                      positions.begin() + static_cast<int64_t>(end));
+      const auto rows = static_cast<int64_t>(some.size());
+      const Hidden h = hides ? hidden(some) : Hidden{};
+      AuditConditions conditions{.attention_scale = scale};
+      if (hides) {
+        conditions.attend = from<int32_t>({rows, time_}, h.attend);
+        conditions.documents = from<int32_t>({rows, time_}, h.documents);
+        conditions.output_documents = from<int32_t>({rows, outputs_}, h.output_documents);
+      }
+      const bool and_before = causal() && scale != 1 && !hides;
+      const auto found = depends(rows, conditions, [&](int64_t r, int64_t t) {
+        const int64_t p = some[static_cast<size_t>(r)];
+        return t == p || (and_before && t < p);
+      });
+      for (int64_t r = 0; r < rows; ++r)
+        judge(some[static_cast<size_t>(r)], r, found[static_cast<size_t>(r)], h, scale);
+    }
+  }
+
+  void judge(int64_t p, int64_t row, const std::vector<bool>& on, const Hidden& h, double scale) {
+    const std::string loud = scale == 1 ? "" : fmt::format(" (attention scale x {:.0e})", scale);
+    for (int64_t t = 0; t < time_; ++t) {
+      const std::string why = forbidden(p, t, row, h);
+      const bool depends = on[static_cast<size_t>(t)];
+      if (depends && !why.empty())
+        report_.leaks.push_back(
+            fmt::format("position {} depends on position {}, which {}{}", p, t, why, loud));
+      // A loud attention may look at one key alone.
+      const bool beside = !own_inputs() || t == p || (options_.sees_next && std::abs(p - t) == 1);
+      if (!depends && why.empty() && scale == 1 && beside)
+        missing(fmt::format("position {} does not depend on position {}{}", p, t,
+                            h.attend.empty() ? "" : ", which is no padding"));
+    }
+  }
+
+  // Why output p may not depend on input t; empty where it may.
+  std::string forbidden(int64_t p, int64_t t, int64_t row, const Hidden& h) const {
+    const auto at = static_cast<size_t>(row * time_ + t);
+    if (causal() && t > p) return h.attend.empty() ? "comes later" : "comes later (with padding)";
+    if (h.attend.empty() || (own_inputs() && t == p)) return "";
+    if (!h.attend[at]) return "is padding";
+    const int32_t own = own_inputs() ? h.documents[static_cast<size_t>(row * time_ + p)]
+                                     : h.output_documents[static_cast<size_t>(row * outputs_ + p)];
+    return h.documents[at] == own ? "" : "is of another document";
   }
 
   void missing(const std::string& what) {
@@ -158,15 +187,8 @@ class Audit {
       report_.missing.push_back(what);
   }
 
-  void later(int64_t p, const std::vector<bool>& on, const std::string& condition) {
-    for (int64_t t = p + 1; t < time_; ++t)
-      if (on[static_cast<size_t>(t)])
-        report_.leaks.push_back(
-            fmt::format("position {} depends on position {}, which comes later{}", p, t, condition));
-  }
-
   const AuditedFunction& f_;
-  int64_t time_, width_;
+  int64_t time_, outputs_, width_;
   DType dtype_;
   AuditOptions options_;
   AuditReport& report_;
@@ -176,8 +198,8 @@ class Audit {
 
 std::string AuditReport::text() const {
   std::string out = fmt::format(
-      "audit {}: {} ({} of {} positions, {} also at attention scale x 1e5 and x 1e12 and with padding; rows "
-      "of the batch)\n",
+      "audit {}: {} ({} of {} positions, {} also with padding and documents and at attention scale x 1e5 and "
+      "x 1e12; rows of the batch)\n",
       name,
       passed()         ? "passed"
       : !leaks.empty() ? "LEAKS"
@@ -194,7 +216,7 @@ std::string AuditReport::text() const {
 AuditReport leak_audit(const std::string& name, const AuditedFunction& f, int64_t time, int64_t width,
                        DType dtype, const AuditOptions& options) {
   AuditReport report;
-  report.name = name, report.time = time;
+  report.name = name;
   Audit(f, time, width, dtype, options, report).run();
   return report;
 }

@@ -1,8 +1,8 @@
-// Leak audit: by exact zeros of the Jacobian, no output of a causal model depends on a later position, on
-// another row of the batch, or on padding.
+// Leak audit: by exact zeros of the Jacobian, no output depends on an input that it may not see: one at a later
+// position of a causal model, another row of the batch, padding, another document.
 //
-// Row b of one batch asks for the gradient of its output b alone, so one backward pass shows what every position
-// depends on. A mask that adds -1e4 or -1e9 instead of -inf hides its leak in rounding while scores are small:
+// Row b of one batch asks for the gradient of one of its outputs, so one backward pass shows what many positions
+// depend on. A mask that adds -1e4 or -1e9 instead of -inf hides its leak in rounding while scores are small:
 // the audit turns the attention scale up by 1e5 and 1e12, which out-shouts it. The lowest float hides even then, but
 // not in a query that may see nothing at all: there, behind padding, it gives every key the same weight.
 #pragma once
@@ -16,18 +16,23 @@
 namespace bonsai {
 
 struct AuditConditions {
-  double attention_scale = 1;  // times that of every attention
-  Tensor attend = {};          // i32 (B,T): keys that are 0 here are padding; undefined: there is none
+  double attention_scale = 1;    // times that of every attention
+  Tensor attend = {};            // i32 (B,S): inputs that are 0 here are padding; undefined: there is none
+  Tensor documents = {};         // i32 (B,S): the document of each input; undefined: all are one
+  Tensor output_documents = {};  // i32 (B,T): of each output, where outputs are not the inputs' own
 };
 
-// Embeddings (B,T,C) in, outputs (B,T,any width) out, without randomness.
+// Embeddings (B,S,C) in, outputs (B,T,any width) out, without randomness.
 using AuditedFunction = std::function<Tensor(const Tensor& x, const AuditConditions& conditions)>;
 
 struct AuditOptions {
+  bool causal = true;  // an output sees no input after its own position
+  int64_t outputs =
+      0;  // T, of a function whose outputs read the inputs as a source; 0: each is an input's own
   int64_t positions = 0;           // outputs that are asked for what they depend on, evenly spread; 0: all
   int64_t positions_further = 16;  // the same under each further condition
-  bool sees_previous = true;        // whether a position must depend on the one before: not under a window of one
-  int64_t tokens_at_once = 8192;   // of a batch, as memory allows
+  bool sees_next = true;  // whether a position must depend on those beside it: not under a window of one
+  int64_t tokens_at_once = 8192;  // of a batch, as memory allows
   uint64_t seed = 1;
 };
 
@@ -40,6 +45,7 @@ struct AuditReport {
   std::string text() const;  // at most 12 lines
 };
 
+// `time` is S, `width` C.
 AuditReport leak_audit(const std::string& name, const AuditedFunction& f, int64_t time, int64_t width,
                        DType dtype = DType::f32, const AuditOptions& options = {});
 

@@ -1,0 +1,31 @@
+// An encoder: ids in, features out. Every token sees every other, but for padding and other documents.
+#pragma once
+
+#include "layers/stack.h"
+
+namespace bonsai {
+
+// The token table is the caller's: an encoder-decoder has one for both.
+class Encoder final : public Layer {
+ public:
+  Encoder(Module* parent, std::string name, Embedding& token, const StackConfig& c)
+      : Layer(parent, std::move(name)), token_(token), stack_(this, "", c) {
+    check(!c.block.attention.causal && !c.block.cross, path(),
+          "an encoder is neither causal nor attends to a source");
+  }
+
+  // forward is these two in turn.
+  Tensor embed(const Tensor& ids, Context& context) {
+    return stack_.embed(token_, ids, context);
+  }  // i32 (B,S) -> (B,S,C)
+  Tensor trunk(const Tensor& x, Context& context) { return stack_.trunk(x, context); }  // (B,S,C) -> (B,S,C)
+
+ protected:
+  Tensor forward(const Tensor& ids, Context& context) override { return trunk(embed(ids, context), context); }
+
+ private:
+  Embedding& token_;
+  Stack stack_;
+};
+
+}  // namespace bonsai

@@ -1,0 +1,33 @@
+#include "layers/stack.h"
+
+namespace bonsai {
+
+Stack::Stack(Module* parent, std::string name, const StackConfig& c)
+    : Module(parent, std::move(name)),
+      block_size_(c.block_size),
+      position_(make_positions(
+          this, "position", c.position,
+          {.block_size = c.block_size, .width = c.block.attention.d_model, .deviation = c.deviation})),
+      dropout_{this, "dropout", {.p = c.dropout}} {
+  for (int64_t i = 0; i < c.n_layers; ++i) blocks_.emplace_back(this, "block." + std::to_string(i), c.block);
+  norm_ =
+      make_norm(this, "norm", c.block.norm, c.block.attention.d_model, c.block.norm_eps, c.block.norm_bias);
+}
+
+Tensor Stack::embed(Embedding& token, const Tensor& ids, Context& context) {
+  PathScope scope(path());
+  check(ids && ids.rank() == 2, "tokens", "needs ids (batch,time), got {}", ids);
+  check(context.first_position + ids.size(1) <= block_size_, "tokens",
+        "{} tokens from position {} exceed block_size {}", ids.size(1), context.first_position, block_size_);
+  const Tensor x = token(ids, context);
+  return dropout_(position_ ? (*position_)(x, context) : x, context);
+}
+
+Tensor Stack::trunk(const Tensor& x, Context& context) {
+  PathScope scope(path());
+  Tensor h = x;
+  for (Block& block : blocks_) h = block(h, context);
+  return (*norm_)(h, context);
+}
+
+}  // namespace bonsai

@@ -1,0 +1,36 @@
+// What encoders and decoders are made of: tokens and their positions, blocks on top of each other, a last norm.
+#pragma once
+
+#include <deque>
+
+#include "layers/block.h"
+#include "layers/embedding.h"
+#include "layers/position.h"
+
+namespace bonsai {
+
+struct StackConfig {
+  int64_t block_size = 64;
+  int64_t n_layers = 1;
+  std::string position = "none";  // added to token vectors: learned, sinusoidal or none
+  double dropout = 0;             // of the sum
+  double deviation = 0.02;        // of the first learned positions
+  BlockConfig block;
+};
+
+class Stack final : public Module {
+ public:
+  Stack(Module* parent, std::string name, const StackConfig& c);
+
+  Tensor embed(Embedding& token, const Tensor& ids, Context& context);  // i32 (B,T) -> (B,T,C)
+  Tensor trunk(const Tensor& x, Context& context);                      // (B,T,C) -> (B,T,C), normalised
+
+ private:
+  int64_t block_size_;
+  std::unique_ptr<Layer> position_;
+  Dropout dropout_;
+  std::deque<Block> blocks_;
+  std::unique_ptr<Layer> norm_;
+};
+
+}  // namespace bonsai

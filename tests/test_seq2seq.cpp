@@ -1,0 +1,233 @@
+// Encoder and decoder together: what the task draws, what is learned, what the cache keeps, and that no target and
+// nothing of another source is seen.
+#include "framework/ops/ops.h"
+#include "layers/cache.h"
+#include "tests/training.h"
+#include "trainers/audit.h"
+#include "trainers/generate.h"
+
+namespace bonsai::test {
+namespace {
+
+// Small enough to be learned in seconds.
+RunConfig small(const std::string& answer) {
+  ConfigFile file = ConfigFile::from_text(R"(task: seq2seq
+model: {n_layers: 1, n_encoder_layers: 1, n_heads: 2, d_model: 32, block_size: 8}
+data: {shortest: 1, longest: 5, alphabet: 5, evaluation_sequences: 200}
+trainer: {max_steps: 500, batch_size: 64}
+schedule: {learning_rate: 1e-2, warmup_steps: 50}
+)",
+                                          "small");
+  file.set("data.answer=" + answer);
+  RunConfig config = file.load<RunConfig>();
+  config.model.vocab_size = 0;
+  prepare_data(config);
+  return config;
+}
+
+std::vector<int32_t> row(const Tensor& x, int64_t r) {
+  const auto all = x.span<int32_t>();
+  return {all.begin() + r * x.size(1), all.begin() + (r + 1) * x.size(1)};
+}
+
+TEST(Seq2Seq, AsksForTheSourceSortedOrBackwardsAndAnEndSign) {
+  for (const std::string answer : {"sort", "reverse"}) {
+    const RunConfig config = small(answer);
+    const Batch batch = config.data->batch({.seed = 1}, 300);
+    std::set<size_t> lengths;
+    for (int64_t r = 0; r < 300; ++r) {
+      std::vector<int32_t> source = row(batch.source, r), attend = row(batch.source_attend, r);
+      const auto length = static_cast<size_t>(std::count(attend.begin(), attend.end(), 1));
+      EXPECT_TRUE(std::is_sorted(attend.rbegin(), attend.rend())) << "padding is at the end";
+      lengths.insert(length);
+      source.resize(length);
+      answer == "sort" ? std::sort(source.begin(), source.end()) : std::reverse(source.begin(), source.end());
+      std::vector<int32_t> inputs = {5}, targets = source;  // 5 begins, 6 ends
+      inputs.insert(inputs.end(), source.begin(), source.end());
+      targets.push_back(6);
+      inputs.resize(6, 6), targets.resize(6, kIgnore);
+      EXPECT_EQ(row(batch.inputs, r), inputs);
+      EXPECT_EQ(row(batch.targets, r), targets);
+    }
+    EXPECT_EQ(lengths, (std::set<size_t>{1, 2, 3, 4, 5}));
+  }
+}
+
+TEST(Seq2Seq, BothAnswersAreLearnedToTheLastSequence) {
+  for (const char* answer : {"sort", "reverse"}) {
+    Trainer trainer(small(answer));
+    const Evaluation before = trainer.config().data->evaluate(trainer.model(), 64, 0);
+    EXPECT_LT(before.exact_match, 0.1);
+    for (int64_t step = 0; step < trainer.config().trainer.max_steps; ++step) trainer.step(step);
+    const Evaluation e = trainer.config().data->evaluate(trainer.model(), 64, 0);
+    printf("%s: loss %.4f, exact match %.4f\n", answer, e.loss, e.exact_match);
+    EXPECT_EQ(e.exact_match, 1) << answer;
+  }
+}
+
+// A model with large weights, so that every dependence shows.
+struct Model {
+  explicit Model(const std::string& position = "learned")
+      : decoder(&root, "",
+                {.vocab_size = 9,
+                 .block_size = 8,
+                 .n_layers = 2,
+                 .n_encoder_layers = 2,
+                 .n_heads = 4,
+                 .n_kv_heads = 2,
+                 .d_model = 16,
+                 .position = position,
+                 .deviation = 0.3}) {}
+  Module root;
+  Decoder decoder;
+};
+
+Tensor ids(const Shape& shape, uint64_t seed) {
+  std::vector<double> v(static_cast<size_t>(shape.elements()));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = std::floor(9 * random_uniform(random_key(seed, "ids"), i));
+  return tensor(shape, v, DType::i32);
+}
+
+TEST(EncoderDecoder, PaddingOfTheSourceChangesNothing) {
+  for (const char* position : {"learned", "sinusoidal", "rope", "none"}) {
+    Model m(position);
+    const Tensor target = ids({1, 5}, 1), source = ids({1, 7}, 2);
+    Context padded, cut;
+    padded.source = {.ids = source, .attend = tensor({1, 7}, {1, 1, 1, 1, 0, 0, 0}, DType::i32)};
+    cut.source = {.ids = slice(source, 1, 0, 4)};
+    EXPECT_LE(relative_error(m.decoder(target, padded), m.decoder(target, cut)), 1e-6) << position;
+    Context whole;
+    whole.source = {.ids = source};
+    EXPECT_GT(relative_error(m.decoder(target, whole), m.decoder(target, cut)), 1e-3) << "the source matters";
+  }
+}
+
+// Two sources and two targets packed into one row are as if each were alone.
+TEST(EncoderDecoder, DocumentsArePackedOnBothSides) {
+  Model m("none");
+  const Tensor target = ids({1, 6}, 1), source = ids({1, 7}, 2);
+  Context packed;
+  packed.documents = tensor({1, 6}, {0, 0, 0, 0, 1, 1}, DType::i32);
+  packed.source = {.ids = source, .documents = tensor({1, 7}, {0, 0, 1, 1, 1, 1, 1}, DType::i32)};
+  const Tensor both = m.decoder(target, packed);
+  Context first, second;
+  first.source.ids = slice(source, 1, 0, 2), second.source.ids = slice(source, 1, 2, 7);
+  EXPECT_LE(relative_error(slice(both, 1, 0, 4), m.decoder(slice(target, 1, 0, 4), first)), 1e-6);
+  EXPECT_LE(relative_error(slice(both, 1, 4, 6), m.decoder(slice(target, 1, 4, 6), second)), 1e-6);
+  packed.source.documents = {};
+  EXPECT_NE(
+      error_of([&] { m.decoder(target, packed); }).find("documents are given for queries or keys alone"),
+      std::string::npos);
+}
+
+TEST(EncoderDecoder, EverySplitThroughTheCacheGivesTheLogitsOfTheFullForward) {
+  for (const char* position : {"learned", "rope", "none"}) {
+    Model m(position);
+    const Tensor target = ids({2, 8}, 1);
+    Context whole;
+    whole.source = {.ids = ids({2, 7}, 2),
+                    .attend = tensor({2, 7}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}, DType::i32)};
+    const Tensor full = m.decoder(target, whole);
+    for (const auto& splits : std::vector<std::vector<int64_t>>{{1, 1, 1, 1, 1, 1, 1, 1}, {5, 3}, {8}}) {
+      KeyValueCache cache(8);
+      Context context = whole;
+      context.source.features = m.decoder.encode(context);
+      context.cache = &cache;
+      for (const int64_t n : splits) {
+        const int64_t at = context.first_position = cache.length();
+        const Tensor part = m.decoder(slice(target, 1, at, at + n), context);
+        EXPECT_LE(relative_error(part, slice(full, 1, at, at + n)), 1e-5) << position << " from " << at;
+      }
+      EXPECT_EQ(cache.length(), 8);
+    }
+  }
+}
+
+TEST(EncoderDecoder, GreedyRowsAreThoseOfEachAlone) {
+  Model m;
+  const Tensor start = ids({3, 2}, 1), source = ids({3, 5}, 2);
+  const auto together = greedy(m.decoder, start, 6, {.ids = source});
+  for (int64_t r = 0; r < 3; ++r) {
+    std::vector<int32_t> all = row(start, r);
+    const auto alone =
+        generate(m.decoder, all, 6, {.temperature = 0}, {}, {.ids = slice(source, 0, r, r + 1)});
+    all.insert(all.end(), together[static_cast<size_t>(r)].begin(), together[static_cast<size_t>(r)].end());
+    EXPECT_EQ(alone, all);
+  }
+}
+
+TEST(EncoderDecoder, TheAuditPassesForEveryPositionAndFindsAMaskThatIsLeftOut) {
+  DecoderConfig c{
+      .vocab_size = 9, .block_size = 8, .n_layers = 2, .n_encoder_layers = 2, .n_heads = 2, .d_model = 8};
+  for (const char* position : {"learned", "rope", "none"})
+    for (const int64_t window : {0, 1, 3}) {
+      c.position = position, c.window = window;
+      const auto reports = audit_model("model", c, DType::f32, AuditExtent::all);
+      EXPECT_EQ(reports.size(), 3u);
+      EXPECT_TRUE(passed(reports)) << text(reports);
+    }
+  static const auto forward = kernels(Device{}, DType::f32).attention.run;
+  static const auto backward = kernels(Device{}, DType::f32).attention_backward.run;
+  static void (*change)(Attention&);
+  const auto leak = [&](void (*planted)(Attention&)) {
+    change = planted;
+    const ScopedKernels plant({}, DType::f32, [](KernelTable& kernels) {
+      kernels.attention.run = [](const Attention& a) {
+        Attention other = a;
+        change(other);
+        forward(other);
+      };
+      kernels.attention_backward.run = [](const Attention& a, const AttentionGradients& d) {
+        Attention other = a;
+        change(other);
+        backward(other, d);
+      };
+    });
+    return text(audit_model("model", c, DType::f32, AuditExtent::quick));
+  };
+  c.window = 0;
+  EXPECT_NE(leak([](Attention& a) { a.causal = false; }).find("which comes later"), std::string::npos);
+  EXPECT_NE(leak([](Attention& a) { a.attend = nullptr; }).find("its encoder: LEAKS"), std::string::npos);
+  const std::string documents = leak([](Attention& a) { a.query_documents = nullptr; });
+  for (const char* part : {"model: LEAKS", "its encoder: LEAKS", "what it sees of a source: LEAKS"})
+    EXPECT_NE(documents.find(part), std::string::npos) << documents;
+}
+
+TEST(EncoderDecoder, WhatDoesNotFitIsRefused) {
+  Model m;
+  Context context;
+  EXPECT_NE(error_of([&] {
+              m.decoder(ids({1, 3}, 1), context);
+            }).find("needs context.source.ids"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              m.decoder.trunk(zeros({1, 3, 16}), context);
+            }).find("source.features is undefined"),
+            std::string::npos);
+  context.source.ids = ids({1, 9}, 1);
+  EXPECT_NE(error_of([&] {
+              m.decoder(ids({1, 3}, 1), context);
+            }).find("9 tokens from position 0 exceed block_size 8"),
+            std::string::npos);
+  const auto refused = [](const std::string& setting, const std::string& yaml = "task: seq2seq\n") {
+    ConfigFile file = ConfigFile::from_text(yaml, "x");
+    for (const std::string& s : {std::string("model.n_encoder_layers=1"), setting}) file.set(s);
+    return error_of([&] {
+      RunConfig config = file.load<RunConfig>();
+      config.model.vocab_size = 0;
+      prepare_data(config);
+    });
+  };
+  EXPECT_EQ(refused("data.shortest=2"), "no error");
+  EXPECT_NE(refused("model.n_encoder_layers=0").find("the task seq2seq has a source, which needs an encoder"),
+            std::string::npos);
+  EXPECT_NE(
+      refused("model.n_layers=1", "task: reverse\n").find("the task reverse has no source for an encoder"),
+      std::string::npos);
+  EXPECT_NE(refused("data.shortest=11").find("data.shortest 11 is above data.longest 10"), std::string::npos);
+  EXPECT_NE(refused("model.block_size=10").find("model.block_size 10 is not above data.longest 10"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace bonsai::test

@@ -1,0 +1,111 @@
+#include "trainers/seq2seq.h"
+
+#include <algorithm>
+
+#include "framework/ops/ops.h"
+#include "trainers/generate.h"
+
+namespace bonsai {
+
+void Seq2Seq::visit(Visitor& v) {
+  v("answer", answer_, "what is to be written of the source", OneOf{{"reverse", "sort"}});
+  v("shortest", shortest_, "letters of the shortest source", between(1, 1000));
+  v("longest", longest_, "letters of the longest source; below model.block_size", between(1, 1000));
+  v("alphabet", alphabet_, "different letters", between(2, 26));
+  v("evaluation_sequences", evaluation_sequences_, "sequences of an evaluation, answered greedily",
+    between(1, 1e9));
+}
+
+void Seq2Seq::prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer>) {
+  check(shortest_ <= longest_, "data", "data.shortest {} is above data.longest {}", shortest_, longest_);
+  check(block_size > longest_, "data", "model.block_size {} is not above data.longest {}", block_size,
+        longest_);
+  seed_ = seed;
+  tokenizer_ = letters(alphabet_, U"|~");
+}
+
+// Rows are filled up with the end sign, which neither the encoder sees nor the loss counts.
+Batch Seq2Seq::sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count) const {
+  const auto begin = static_cast<int32_t>(alphabet_), end = begin + 1;
+  std::vector<int32_t> source, attend, inputs, targets;
+  for (int64_t row = first; row < first + count; ++row) {
+    const RandomKey key = random_key(seed, stream + " " + std::to_string(row));
+    const auto below = [&](uint64_t i, int64_t most) {
+      return static_cast<int64_t>(random_uniform(key, i) * static_cast<double>(most));
+    };
+    const int64_t length = shortest_ + below(0, longest_ - shortest_ + 1);
+    std::vector<int32_t> line;
+    for (int64_t i = 0; i < length; ++i)
+      line.push_back(static_cast<int32_t>(below(1 + static_cast<uint64_t>(i), alphabet_)));
+    for (int64_t i = 0; i < longest_; ++i) {
+      source.push_back(i < length ? line[static_cast<size_t>(i)] : end);
+      attend.push_back(i < length);
+    }
+    answer_ == "sort" ? std::sort(line.begin(), line.end()) : std::reverse(line.begin(), line.end());
+    for (int64_t i = 0; i <= longest_; ++i) {
+      const auto at = static_cast<size_t>(i);
+      inputs.push_back(i == 0 ? begin : i <= length ? line[at - 1] : end);
+      targets.push_back(i < length ? line[at] : i == length ? end : kIgnore);
+    }
+  }
+  return {.inputs = from<int32_t>({count, longest_ + 1}, inputs),
+          .targets = from<int32_t>({count, longest_ + 1}, targets),
+          .source = from<int32_t>({count, longest_}, source),
+          .source_attend = from<int32_t>({count, longest_}, attend)};
+}
+
+Batch Seq2Seq::batch(const BatchIndex& index, int64_t batch_size) const {
+  const std::string stream =
+      "seq2seq " + std::to_string(index.step) + " " + std::to_string(index.micro_batch);
+  return sequences(index.seed, stream, index.first_row, batch_size);
+}
+
+// Each with its end sign, where the model writes one in time.
+std::vector<std::vector<int32_t>> Seq2Seq::answers(Decoder& model, const Batch& batch) const {
+  auto all = greedy(model, slice(batch.inputs, 1, 0, 1), longest_ + 1, source_of(batch));
+  for (std::vector<int32_t>& answer : all)
+    if (const auto at = std::find(answer.begin(), answer.end(), alphabet_ + 1); at != answer.end())
+      answer.erase(at + 1, answer.end());
+  return all;
+}
+
+// On sources from a seed that no training draws from: that of training with all bits turned.
+Evaluation Seq2Seq::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
+  const int64_t wanted =
+      most_batches > 0 ? std::min(evaluation_sequences_, most_batches * batch_size) : evaluation_sequences_;
+  const auto batch = [&](int64_t i) {
+    return sequences(~seed_, "seq2seq validation", i * batch_size,
+                     std::min(batch_size, wanted - i * batch_size));
+  };
+  return evaluation_over(model, (wanted + batch_size - 1) / batch_size, batch, [&](const Batch& b) {
+    const auto answered = answers(model, b);
+    const auto targets = b.targets.span<int32_t>();
+    int64_t right = 0;
+    for (size_t r = 0; r < answered.size(); ++r) {
+      const auto row =
+          targets.subspan(r * static_cast<size_t>(longest_ + 1), static_cast<size_t>(longest_ + 1));
+      right += std::equal(answered[r].begin(), answered[r].end(), row.begin(),
+                          std::find(row.begin(), row.end(), kIgnore));
+    }
+    return right;
+  });
+}
+
+std::string Seq2Seq::sample(Decoder& model, uint64_t seed) const {
+  const Batch batch = sequences(seed, "seq2seq sample", 0, 1);
+  std::vector<int32_t> line;
+  for (int64_t i = 0; i < longest_; ++i)
+    if (batch.source_attend.span<int32_t>()[static_cast<size_t>(i)])
+      line.push_back(batch.source.span<int32_t>()[static_cast<size_t>(i)]);
+  return tokenizer_->decode(line) + "|" + tokenizer_->decode(answers(model, batch)[0]);
+}
+
+Batch Seq2Seq::prompt(const Tokenizer& tokenizer, const std::string& text) const {
+  return {.inputs = from<int32_t>({1, 1}, tokenizer.encode("|")),
+          .targets = {},
+          .source = Task::prompt(tokenizer, text).inputs};
+}
+
+int32_t Seq2Seq::end_token(const Tokenizer& tokenizer) const { return tokenizer.encode("~")[0]; }
+
+}  // namespace bonsai

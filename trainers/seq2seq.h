@@ -1,0 +1,37 @@
+// A sequence in, another out: an encoder reads the one, a decoder writes the other.
+#pragma once
+
+#include "trainers/task.h"
+
+namespace bonsai {
+
+// Letters of a random length, to be written backwards or in order, with a sign at the end. The decoder begins with
+// `|` and ends with `~`: of the source cab, sorted, it writes abc~.
+class Seq2Seq final : public Task {
+ public:
+  std::string name() const override { return "seq2seq"; }
+  void visit(Visitor& v) override;
+  void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) override;
+  int64_t vocab_size() const override { return alphabet_ + 2; }
+  std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
+  bool has_source() const override { return true; }
+  Batch batch(const BatchIndex& index, int64_t batch_size) const override;
+  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const override;
+  std::string sample(Decoder& model, uint64_t seed) const override;
+  Batch prompt(const Tokenizer& tokenizer, const std::string& text) const override;
+  int32_t end_token(const Tokenizer& tokenizer) const override;
+
+ private:
+  Batch sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count) const;
+  std::vector<std::vector<int32_t>> answers(Decoder& model, const Batch& batch) const;
+
+  std::string answer_ = "sort";
+  int64_t shortest_ = 3;
+  int64_t longest_ = 10;
+  int64_t alphabet_ = 10;
+  int64_t evaluation_sequences_ = 1000;
+  uint64_t seed_ = 1;
+  std::shared_ptr<Tokenizer> tokenizer_;
+};
+
+}  // namespace bonsai
