@@ -34,6 +34,8 @@ MultiHeadAttentionConfig checked(const std::string& where, const MultiHeadAttent
 
 int64_t kv_width(const MultiHeadAttentionConfig& c) { return c.d_model / c.n_heads * kv_heads_of(c); }
 
+Part part_of(const MultiHeadAttentionConfig& c, int axis) { return {axis, c.rank, c.model_parallel_size}; }
+
 }  // namespace
 
 std::string misfit(const MultiHeadAttentionConfig& c) {
@@ -47,6 +49,14 @@ std::string misfit(const MultiHeadAttentionConfig& c) {
   if (c.cross && c.position != "none")
     return fmt::format("position is {}, but a source has positions of its own; cross-attention takes none",
                        c.position);
+  if (kv_heads_of(c) % c.model_parallel_size != 0)  // which the heads are a multiple of
+    return fmt::format("{} heads with {} key/value heads are not divisible by model_parallel_size {}",
+                       c.n_heads, kv_heads_of(c), c.model_parallel_size);
+  if (c.rank >= c.model_parallel_size)
+    return fmt::format("rank {} is not below model_parallel_size {}", c.rank, c.model_parallel_size);
+  if (c.model_parallel_size > 1 && c.residual_dropout > 0)
+    return fmt::format("residual_dropout {} belongs after the sum of the ranks' outputs; set it to 0",
+                       c.residual_dropout);
   return "";
 }
 
@@ -96,19 +106,27 @@ AttentionResult ScaledDotProductAttention::with_weights(const Tensor& q, const T
 MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const MultiHeadAttentionConfig& c)
     : Module(parent, std::move(name)),
       config_(checked(path(), c)),
-      query{this, "query", {.in = c.d_model, .out = c.d_model, .bias = c.bias, .deviation = c.deviation}},
+      query{this,
+            "query",
+            {.in = c.d_model,
+             .out = c.d_model,
+             .bias = c.bias,
+             .deviation = c.deviation,
+             .part = part_of(c, 0)}},
       key{this,
           "key",
           {.in = c.d_key ? c.d_key : c.d_model,
            .out = kv_width(c),
            .bias = c.bias,
-           .deviation = c.deviation}},
+           .deviation = c.deviation,
+           .part = part_of(c, 0)}},
       value{this,
             "value",
             {.in = c.d_value ? c.d_value : c.d_model,
              .out = kv_width(c),
              .bias = c.bias,
-             .deviation = c.deviation}},
+             .deviation = c.deviation,
+             .part = part_of(c, 0)}},
       attention{this,
                 "attention",
                 {.causal = c.causal,
@@ -119,7 +137,11 @@ MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const M
                  .scale = c.scale}},
       output{this,
              "output",
-             {.in = c.d_model, .out = c.d_model, .bias = c.output_bias, .deviation = c.output_deviation}},
+             {.in = c.d_model,
+              .out = c.d_model,
+              .bias = c.output_bias,
+              .deviation = c.output_deviation,
+              .part = part_of(c, 1)}},
       residual_dropout{this, "residual_dropout", {.p = c.residual_dropout}} {
   const int64_t width = c.d_model / c.n_heads;
   if (c.qk_norm) {
@@ -127,7 +149,9 @@ MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const M
         std::make_unique<RMSNorm>(this, "query_norm", RMSNormConfig{.width = width, .eps = c.norm_eps});
     key_norm_ = std::make_unique<RMSNorm>(this, "key_norm", RMSNormConfig{.width = width, .eps = c.norm_eps});
   }
-  if (c.position == "alibi") slopes_ = alibi_slopes(0, c.n_heads, c.n_heads, build().dtype, build().device);
+  const int64_t heads = c.n_heads / c.model_parallel_size;
+  if (c.position == "alibi")
+    slopes_ = alibi_slopes(c.rank * heads, heads, c.n_heads, build().dtype, build().device);
 }
 
 Tensor MultiHeadAttention::placed(const Tensor& x, int64_t n_heads, RMSNorm* norm, Context& context) {
@@ -144,9 +168,10 @@ Tensor MultiHeadAttention::placed(const Tensor& x, int64_t n_heads, RMSNorm* nor
 
 MultiHeadAttention::Projected MultiHeadAttention::project(const Tensor& q, const Tensor& k, const Tensor& v,
                                                           Context& context, const Tensor& bias) {
-  const int64_t kv_heads = kv_heads_of(config_);
+  const int64_t heads = config_.n_heads / config_.model_parallel_size,
+                kv_heads = kv_heads_of(config_) / config_.model_parallel_size;
   Projected p;
-  p.q = placed(query(q, context), config_.n_heads, query_norm_.get(), context);
+  p.q = placed(query(q, context), heads, query_norm_.get(), context);
   const auto keys_and_values = [&] {
     const Tensor keys = placed(key(k, context), kv_heads, key_norm_.get(), context);
     return std::pair{keys, value(v, context)};
@@ -162,7 +187,8 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const Tensor& q, const
     std::tie(p.k, p.v) = context.cache->append(path(), p.k, p.v);
   }
   p.options = attention.options(config_.d_model / config_.n_heads, p.q.size(1), context, bias);
-  p.options.n_heads = config_.n_heads, p.options.n_kv_heads = kv_heads, p.options.alibi = slopes_;
+  p.options.n_heads = heads, p.options.n_kv_heads = kv_heads, p.options.alibi = slopes_;
+  p.options.first_head = config_.rank * heads, p.options.all_heads = config_.n_heads;
   return p;
 }
 

@@ -75,6 +75,8 @@ struct MultiHeadAttentionConfig {
   double residual_dropout = 0;
   double deviation = 0.02;
   double output_deviation = 0.02;
+  int64_t model_parallel_size = 1;
+  int64_t rank = 0;
   template <class V>
   void visit(V& v) {
     v("d_model", d_model, "width of the queries and of the output", at_least(1));
@@ -98,6 +100,8 @@ struct MultiHeadAttentionConfig {
     v("residual_dropout", residual_dropout, "dropout of the output", between(0, 1));
     v("deviation", deviation, "standard deviation of the first query, key and value weights", at_least(0));
     v("output_deviation", output_deviation, "standard deviation of the first output weights", at_least(0));
+    v("model_parallel_size", model_parallel_size, "ranks that have some of the heads each", at_least(1));
+    v("rank", rank, "which of them this is", at_least(0));
   }
 };
 
@@ -107,6 +111,12 @@ std::string misfit(const MultiHeadAttentionConfig& c);
 // Query, key and value inputs are given separately: the same tensor three times is self-attention;
 // keys and values from another sequence are cross-attention, which `cross` tells of where the context has a source or
 // a cache: a source's keys and values are cached once.
+//
+// One of `model_parallel_size` ranks is built alone and has the weights of its own heads, cut from the whole layer's
+// of the same seed and path: rows of the query, key and value projections, columns of the output projection. Shapes
+// at the outside are the whole's, a bias and the weights given back are of the rank's own heads. To be added up over
+// the ranks: their outputs (rank 0 adds the output's bias), the gradients of the inputs, and those of the gains of
+// qk_norm, which every rank has.   Shoeybi et al. 2019, arXiv:1909.08053
 class MultiHeadAttention final : public Module {
  public:
   MultiHeadAttention(Module* parent, std::string name, const MultiHeadAttentionConfig& c);

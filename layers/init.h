@@ -12,6 +12,14 @@ struct Initial {
 constexpr Initial constant(double value) { return {value, 0}; }
 constexpr Initial normal(double deviation) { return {0, deviation}; }
 
-Tensor initial_tensor(const Shape& shape, const Initial& initial, DType dtype, Device device, RandomKey key);
+// One of `count` equal parts of an axis.
+struct Part {
+  int axis = 0;
+  int64_t index = 0, count = 1;
+};
+
+// That part of the tensor of this shape: the same numbers as where the whole is drawn.
+Tensor initial_tensor(const Shape& whole, const Initial& initial, DType dtype, Device device, RandomKey key,
+                      const Part& part = {});
 
 }  // namespace bonsai

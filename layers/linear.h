@@ -7,11 +7,14 @@
 
 namespace bonsai {
 
+// A part (of how many, which one) has some of the whole's rows, and so of its outputs; or some of its columns, and so
+// of its inputs: then the parts' outputs add up to the whole's, and the first alone has the bias.
 struct LinearConfig {
   int64_t in = 1;
   int64_t out = 1;
   bool bias = true;
   double deviation = 0.02;
+  Part part = {};
   template <class V>
   void visit(V& v) {
     v("in", in, "width of the input", at_least(1));
@@ -25,8 +28,10 @@ class Linear final : public Layer {
  public:
   Linear(Module* parent, std::string name, const LinearConfig& c) : Layer(parent, std::move(name)) {
     check_config(path(), c);
-    weight = &add_parameter("weight", {c.out, c.in}, normal(c.deviation));
-    if (c.bias) bias = &add_parameter("bias", {c.out}, constant(0));
+    weight = &add_parameter("weight", {c.out, c.in}, normal(c.deviation), c.part);
+    const bool columns = c.part.axis == 1;
+    if (c.bias && !(columns && c.part.index > 0))
+      bias = &add_parameter("bias", {c.out}, constant(0), columns ? Part{} : c.part);
   }
 
   Parameter* weight = nullptr;  // (out, in)

@@ -42,10 +42,12 @@ Parameter& Module::parameter(const std::string& path) {
   fail("module", "there is no parameter {}", path);
 }
 
-Parameter& Module::add_parameter(const std::string& name, const Shape& shape, const Initial& initial) {
+Parameter& Module::add_parameter(const std::string& name, const Shape& whole, const Initial& initial,
+                                 const Part& part) {
   const std::string path = path_.empty() ? name : path_ + "." + name;
-  const Tensor value = initial_tensor(shape, initial, build_.dtype, build_.device, random_key(build_.seed, path));
-  return own_.emplace_back(path, value, /*decay=*/shape.rank >= 2);
+  const Tensor value =
+      initial_tensor(whole, initial, build_.dtype, build_.device, random_key(build_.seed, path), part);
+  return own_.emplace_back(path, value, /*decay=*/whole.rank >= 2);
 }
 
 void copy_parameters(Module& from, Module& to) {

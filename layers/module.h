@@ -42,8 +42,9 @@ class Module {
 
  protected:
   // A new parameter, whose first values depend on (seed, path) alone. Matrices and tables take part
-  // in weight decay; vectors (biases, norm gains) do not.
-  Parameter& add_parameter(const std::string& name, const Shape& shape, const Initial& initial);
+  // in weight decay; vectors (biases, norm gains) do not. A part of it has its elements of the whole.
+  Parameter& add_parameter(const std::string& name, const Shape& whole, const Initial& initial,
+                           const Part& part = {});
 
  private:
   Module* parent_ = nullptr;

@@ -86,6 +86,65 @@ TEST(Attention, BothPathsAgreeOverSizesHeadsMasksAndBiases) {
   printf("%lld cases\n", static_cast<long long>(cases));
 }
 
+// What a bias is the same for, its gradient is summed over: batch entries, heads, queries, keys.
+TEST(Attention, TheGradientOfABiasHasItsShape) {
+  const Sizes s{5, 7, 4, 3, 4, 2};
+  const std::vector<Shape> shapes = {{},           {1},          {7},          {5, 1},
+                                     {5, 7},       {4, 1, 1},    {4, 1, 7},    {4, 5, 7},
+                                     {2, 1, 1, 1}, {2, 1, 1, 7}, {1, 1, 5, 7}, {2, 1, 5, 7},
+                                     {2, 4, 5, 1}, {2, 4, 1, 7}, {2, 4, 5, 7}, {1, 4, 5, 1}};
+  for (const Shape& shape : shapes)
+    for (int64_t n = 0; n < 192; n += 5) {
+      const AttentionOptions o = options_of(n, s, DType::f64);
+      const std::vector<Tensor> in = {
+          random_tensor({2, 4, 5, 4}, DType::f64), random_tensor({2, 2, 7, 4}, DType::f64, 2),
+          random_tensor({2, 2, 7, 3}, DType::f64, 3), random_tensor(shape, DType::f64, 4)};
+      const auto by = [&](bool fused) {
+        return differentiate(
+            [&](const auto& x) {
+              AttentionOptions with = o;
+              with.bias = x[3];
+              return fused ? scaled_dot_product_attention(x[0], x[1], x[2], with)
+                           : composed_attention(x[0], x[1], x[2], with).output;
+            },
+            in);
+      };
+      const Result fused = by(true), composed = by(false);
+      ASSERT_LE(relative_error(fused.y, composed.y), 1e-12);
+      for (size_t i = 0; i < in.size(); ++i) {
+        ASSERT_EQ(fused.gradients[i].shape(), in[i].shape());
+        ASSERT_LE(largest(sub(fused.gradients[i], composed.gradients[i])),
+                  1e-12 * std::max(largest(composed.gradients[i]), 1.0))
+            << "case " << n << ", bias " << shape.str() << ", gradient " << i;
+      }
+    }
+}
+
+// Some of all heads are what the whole has there, dropped elements too.
+TEST(Attention, SomeHeadsDropWhatTheWholeDrops) {
+  const Tensor q = random_tensor({2, 6, 5, 4}, DType::f64), k = random_tensor({2, 3, 7, 4}, DType::f64, 2),
+               v = random_tensor({2, 3, 7, 3}, DType::f64, 3);
+  const AttentionOptions o{.mask = {.causal = true}, .dropout = 0.4, .key = {3, 4}};
+  for (const bool fused : {true, false}) {
+    const auto of = [&](int64_t first_kv, int64_t count_kv, const AttentionOptions& with) {
+      const auto heads = [&](const Tensor& x, int64_t each) {
+        return slice(x, 1, each * first_kv, each * (first_kv + count_kv));
+      };
+      return fused ? scaled_dot_product_attention(heads(q, 2), heads(k, 1), heads(v, 1), with)
+                   : composed_attention(heads(q, 2), heads(k, 1), heads(v, 1), with).output;
+    };
+    const Tensor whole = of(0, 3, o);
+    for (int64_t first = 0; first < 3; ++first) {
+      AttentionOptions some = o;
+      some.first_head = 2 * first, some.all_heads = 6;
+      EXPECT_TRUE(same_bits(of(first, 1, some), slice(whole, 1, 2 * first, 2 * first + 2))) << first;
+      some.first_head = 5;
+      EXPECT_NE(error_of([&] { of(first, 1, some); }).find("2 heads from 5 on are not some of 6"),
+                std::string::npos);
+    }
+  }
+}
+
 Tensor values_1_to(int64_t n, DType dtype) {
   std::vector<double> v;
   for (int64_t i = 1; i <= n; ++i) v.push_back(static_cast<double>(i));
@@ -214,23 +273,47 @@ TEST(Rope, TurnsPairsByTheAngleOfTheirPosition) {
   EXPECT_NE(error_of([&] { rope(zeros({3, 3})); }).find("an even width"), std::string::npos);
 }
 
-// No (Tq,Tk) tensor: what attention takes beside its operands and results is far below one.
+// What forward and backward take beside operands and results, as a part of one (T,T) table.
+double share_of_a_table(const std::vector<Tensor>& inputs, const AttentionOptions& o) {
+  Tape tape;
+  const std::vector<Tensor> in = watch_all(tape, inputs);
+  const int64_t T = in[0].size(2);
+  Pool& memory = pool({});
+  const int64_t start = memory.statistics().in_use;
+  AttentionOptions with = o;
+  if (in.size() > 3) with.bias = in[3];
+  const Tensor y = scaled_dot_product_attention(in[0], in[1], in[2], with);
+  tape.backward(y, random_tensor(y.shape(), DType::f32, 4));
+  int64_t results = 2 * y.elements();  // y, dy and the gradients
+  for (const Tensor& x : in) results += x.elements();
+  const int64_t extra = memory.statistics().peak - start - results * 4;
+  printf("%.2f MiB beside operands and results\n", static_cast<double>(extra) / 1048576);
+  return static_cast<double>(extra) / static_cast<double>(T * T * 4);
+}
+
+// No (Tq,Tk) tensor, whatever is asked for.
 TEST(Attention, ALongSequenceTakesNoTableOfScores) {
   const int before = threads();
   set_threads(2);
-  const int64_t T = 4096, operand = T * 8 * 4;
-  Tape tape;
-  const Tensor q = tape.watch(random_tensor({1, 1, T, 8}, DType::f32)),
-               k = tape.watch(random_tensor({1, 1, T, 8}, DType::f32, 2)),
-               v = tape.watch(random_tensor({1, 1, T, 8}, DType::f32, 3));
-  Pool& memory = pool({});
-  const int64_t start = memory.statistics().in_use;
-  const Tensor y = scaled_dot_product_attention(q, k, v, {.mask = {.causal = true}, .soft_cap = 20});
-  tape.backward(y, random_tensor(y.shape(), DType::f32, 4));
-  const int64_t extra = memory.statistics().peak - start - 5 * operand;  // y, dy and three gradients
-  printf("%.1f MiB beside operands, %.1f %% of a table of scores\n", static_cast<double>(extra) / 1048576,
-         100.0 * static_cast<double>(extra) / static_cast<double>(T * T * 4));
-  EXPECT_LT(extra, T * T * 4 / 10);
+  constexpr int64_t T = 4096;
+  const auto heads = [](int64_t n, uint64_t seed) { return random_tensor({1, n, T, 8}, DType::f32, seed); };
+  EXPECT_LT(
+      share_of_a_table({heads(1, 1), heads(1, 2), heads(1, 3)}, {.mask = {.causal = true}, .soft_cap = 20}),
+      0.1);
+  std::vector<double> attend, documents;
+  for (int64_t t = 0; t < T; ++t)
+    attend.push_back(t % 7 > 0), documents.push_back(static_cast<double>(t / 1500));
+  AttentionOptions o;
+  o.mask.causal = true;
+  o.mask.attend = tensor({1, T}, attend, DType::i32);
+  o.mask.query_documents = o.mask.key_documents = tensor({1, T}, documents, DType::i32);
+  o.soft_cap = 20, o.alibi = alibi_slopes(0, 4, 4, DType::f32), o.dropout = 0.1, o.key = {3, 4};
+  EXPECT_LT(share_of_a_table({heads(4, 1), heads(2, 2), heads(2, 3), random_tensor({T}, DType::f32, 5)}, o),
+            0.1);
+  o.dropout = 0;
+  EXPECT_LT(share_of_a_table({heads(2, 1), heads(2, 2), heads(2, 3), random_tensor({T, 1}, DType::f32, 5)},
+                             {.mask = o.mask, .soft_cap = 20, .alibi = alibi_slopes(0, 2, 2, DType::f32)}),
+            0.1);
   set_threads(before);
 }
 

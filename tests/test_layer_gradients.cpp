@@ -111,6 +111,10 @@ std::vector<LayerCase> layer_cases() {
       multi_head("no bias, dropout",
                  {.d_model = 6, .n_heads = 2, .causal = true, .bias = false, .output_bias = false, .attention_dropout = 0.3, .residual_dropout = 0.2, .deviation = 0.5},
                  4, 4),
+      multi_head("one of two ranks",
+                 {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .causal = true, .position = "alibi", .qk_norm = true, .attention_dropout = 0.3, .deviation = 0.5,
+                  .output_deviation = 0.5, .model_parallel_size = 2, .rank = 1},
+                 4, 4),
       multi_head("with weights", {.d_model = 6, .n_heads = 2, .causal = true, .deviation = 0.5}, 4, 4, true),
   };
   all.push_back({"CausalMask", "", {input({2, 4, 6})}, [](Module& root, auto& owner) -> DifferentiableFunction {

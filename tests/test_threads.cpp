@@ -127,6 +127,7 @@ TEST(Bits, OfLargeSizesAreEqualForAnyThreads) {
   const Tensor tall = rough({1009, 61}, 5), line = rough({100003}, 6), heads = rough({2, 127, 66}, 7);
   const Tensor targets = spread_ids({131}, 257), ids = spread_ids({3, 1009}, 131);
   const Tensor row = rough({1, 1009}, 8), wide = rough({307, 1009}, 9), mask = rough({127, 127}, 10);
+  const Call biased = [](auto& in) { return scaled_dot_product_attention(in[0], in[1], in[2], {.n_heads = 3, .mask = {.causal = true}, .bias = in[3]}); };
   const struct {
     const char* name;
     Call call;
@@ -160,6 +161,10 @@ TEST(Bits, OfLargeSizesAreEqualForAnyThreads) {
          return scaled_dot_product_attention(in[0], in[1], in[2], {.n_heads = 1, .bias = mask, .dropout = 0.2, .key = {1, 2}});
        },
        {heads, heads, heads}},
+      {"attention, bias of heads and keys", biased, {heads, heads, heads, rough({3, 1, 127}, 18)}},
+      {"attention, bias of heads, queries and keys", biased, {heads, heads, heads, rough({3, 127, 127}, 19)}},
+      {"attention, bias of batch entries and queries", biased, {heads, heads, heads, rough({2, 1, 127, 127}, 20)}},
+      {"attention, one number as bias", biased, {heads, heads, heads, rough({1}, 21)}},
   };
   for (const auto& c : cases) expect_same_bits_for_any_threads(c.name, c.call, c.inputs);
 }

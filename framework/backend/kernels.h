@@ -74,13 +74,14 @@ struct Attention {
   const void* bias;         // null for none
   int64_t bias_step[4];     // of (batch, head, query, key); 0 where broadcast
   double dropout;
-  RandomKey key;   // element index: ((b * heads + h) * queries + i) * keys + j
+  RandomKey key;   // element index: ((b * all_heads + first_head + h) * queries + i) * keys + j
+  int64_t first_head, all_heads;  // these heads are some of so many
   void* stats;     // (batch, heads, queries, 2): each row's largest score and sum of exponentials
 };
 
 struct AttentionGradients {
   Heads dy, dq, dk, dv;
-  void* dscores;  // (batch, heads, queries, keys), the gradient of the bias before it is summed; null: not wanted
+  void* dbias;  // by the steps of the bias: zeros, to be added to; null: not wanted
 };
 
 // What changes from step to step, in the device's memory: kernels take a pointer to it, and the host

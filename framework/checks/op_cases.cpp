@@ -329,6 +329,15 @@ void add_attention(std::vector<OpCase>& rows) {
     o.mask.causal = true, o.bias = in[3], o.soft_cap = 2;
     return o;
   }));
+  for (const Input& learned : {normal(2, 1, 4, 5), normal(3, 4, 5)})
+    rows.push_back(attention_row(learned.shape.rank == 4 ? "learned bias of batch entries and queries" : "learned bias of heads and queries",
+                                 {normal(2, 3, 4, 2), normal(2, 3, 5, 2), normal(2, 3, 5, 3), learned}, [](In in) {
+                                   AttentionOptions o;
+                                   o.bias = in[3], o.dropout = 0.2, o.key = kKey;
+                                   return o;
+                                 }));
+  rows.push_back(attention_row("some of all heads, dropout", normal(2, 2, 4, 3), normal(2, 1, 4, 3), normal(2, 1, 4, 3),
+                               {.dropout = 0.4, .key = kKey, .first_head = 3, .all_heads = 6}));
   rows.push_back(attention_row("padding, documents, alibi, grouped heads, dropout", {normal(2, 4, 4, 2), normal(2, 2, 5, 2), normal(2, 2, 5, 3)}, [](In in) {
     AttentionOptions o;
     o.mask = {.causal = true,

@@ -1,4 +1,6 @@
 // The kernels of backward with a part of their formula changed: those of rows, tables and attention.
+#include <array>
+
 #include "framework/checks/planting.h"
 
 namespace bonsai::planting {
@@ -208,6 +210,9 @@ struct AttentionPlant {
   int64_t wider = 0;     // the window
   int64_t skipped_query = -1, skipped_key = -1;
   int64_t kv_shift = 0;  // keys and values of another head
+  bool first_head = true, all_heads = true;  // of those that the dropout mask is drawn for
+  int bias_axis = -1;                        // left out of where dbias is added
+  bool bias_added = true, bias_capped = false;
 };
 
 bool may_attend(const Attention& a, const AttentionPlant& plant, int64_t b, int64_t i, int64_t j) {
@@ -219,8 +224,18 @@ bool may_attend(const Attention& a, const AttentionPlant& plant, int64_t b, int6
          a.query_documents[b * a.queries + i] == a.key_documents[b * a.keys + j];
 }
 
+void add_to_bias(const Attention& a, const AttentionGradients& d, const AttentionPlant& plant,
+                 const std::array<int64_t, 4>& index, double dscore) {
+  double* dbias = static_cast<double*>(d.dbias);
+  for (int axis = 0; axis < 4; ++axis)
+    if (axis != plant.bias_axis) dbias += index[static_cast<size_t>(axis)] * a.bias_step[axis];
+  *dbias = dscore + (plant.bias_added ? *dbias : 0);
+}
+
 void attention_backward(const Attention& a, const AttentionGradients& d, const AttentionPlant& plant) {
-  std::vector<double> drop(static_cast<size_t>(a.batch * a.heads * a.queries * a.keys), 1);
+  const int64_t all_heads = plant.all_heads ? a.all_heads : a.heads,
+                first_head = plant.first_head ? a.first_head : 0;
+  std::vector<double> drop(static_cast<size_t>((a.batch * all_heads + first_head) * a.queries * a.keys), 1);
   const Shape all{static_cast<int64_t>(drop.size())};
   if (a.dropout > 0)
     real().dropout({drop.data(), all, DType::f64}, a.dropout, a.key, {drop.data(), all, DType::f64});
@@ -243,9 +258,6 @@ void attention_backward(const Attention& a, const AttentionGradients& d, const A
         std::fill_n(row(d.dk, b, own, j), a.d_k, 0.0), std::fill_n(row(d.dv, b, own, j), a.d_v, 0.0);
       for (int64_t i = 0; i < a.queries; ++i) {
         std::fill_n(row(d.dq, b, h, i), a.d_k, 0.0);
-        const int64_t at = ((b * a.heads + h) * a.queries + i) * a.keys;
-        double* dbias = d.dscores ? static_cast<double*>(d.dscores) + at : nullptr;
-        if (dbias) std::fill_n(dbias, a.keys, 0.0);
         if (i == plant.skipped_query) continue;
         std::vector<double> w(keys), dw(keys), cap(keys, 1);
         double top = -INFINITY, total = 0, sum = 0;
@@ -265,7 +277,7 @@ void attention_backward(const Attention& a, const AttentionGradients& d, const A
         }
         for (double& s : w) total += s = top == -INFINITY ? 0 : std::exp(s - top);
         for (double& s : w) s = total > 0 ? s / total : 0;
-        const double* m = drop.data() + at;
+        const double* m = drop.data() + ((b * all_heads + first_head + h) * a.queries + i) * a.keys;
         for (int64_t j = 0; j < a.keys; ++j) {
           const auto k = static_cast<size_t>(j);
           dw[k] = (plant.drop_w ? m[j] : 1) * dot(row(d.dy, b, h, i), row(a.v, b, kv, j), a.d_v);
@@ -275,7 +287,7 @@ void attention_backward(const Attention& a, const AttentionGradients& d, const A
           if (j == plant.skipped_key) continue;
           const auto k = static_cast<size_t>(j);
           const double dscore = w[k] * (plant.own * dw[k] - plant.sum * sum), ds = dscore * cap[k];
-          if (dbias) dbias[j] = dscore;
+          if (d.dbias) add_to_bias(a, d, plant, {b, h, i, j}, plant.bias_capped ? ds : dscore);
           add_to(row(d.dv, b, own, j), w[k] * (plant.drop_v ? m[j] : 1), row(d.dy, b, h, i), a.d_v);
           add_to(row(d.dq, b, h, i), (plant.scale_q ? a.scale : 1) * ds, row(a.k, b, kv, j), a.d_k);
           add_to(row(d.dk, b, own, j), (plant.scale_k ? a.scale : 1) * ds, row(a.q, b, h, i), a.d_k);
@@ -297,7 +309,9 @@ void attention(Mutants& all) {
   using P = AttentionPlant;
   constexpr const char *kNoDropout = "nothing is dropped",
                        *kNoLimit = "there is no causal limit, or nothing at it",
-                       *kNoWindow = "there is no window, or nothing at its edge";
+                       *kNoWindow = "there is no window, or nothing at its edge",
+                       *kNoAxis = "no bias has a gradient, or one along this axis",
+                       *kNoOthers = "nothing is dropped, or these are all heads";
   mutant("dw left out of ds", [](A) { return P{.own = 0}; });
   mutant("sum(w dw) left out of ds", [](A) { return P{.sum = 0}; });
   mutant("scale left out of dq", [](A) { return P{.scale_q = false}; });
@@ -336,6 +350,23 @@ void attention(Mutants& all) {
   mutant("last key left out", [](A a) { return P{.skipped_key = a.keys - 1}; });
   mutant(
       "keys and values of the next head", [](A) { return P{.kv_shift = 1}; }, "there is one head");
+  mutant(
+      "first head left out of the dropout mask", [](A) { return P{.first_head = false}; }, kNoOthers);
+  mutant(
+      "other heads left out of the dropout mask", [](A) { return P{.all_heads = false}; }, kNoOthers);
+  mutant(
+      "batch left out of dbias", [](A) { return P{.bias_axis = 0}; }, kNoAxis);
+  mutant(
+      "head left out of dbias", [](A) { return P{.bias_axis = 1}; }, kNoAxis);
+  mutant(
+      "query left out of dbias", [](A) { return P{.bias_axis = 2}; }, kNoAxis);
+  mutant(
+      "key left out of dbias", [](A) { return P{.bias_axis = 3}; }, kNoAxis);
+  mutant(
+      "dbias overwritten", [](A) { return P{.bias_added = false}; }, "no bias has a gradient that is a sum");
+  mutant(
+      "slope of the soft cap in dbias", [](A) { return P{.bias_capped = true}; },
+      "no bias has a gradient, or there is no soft cap");
   // Turned by the angle of its position, and back.
   add(all, &KernelTable::rope, "turned forward", [](View x, View table, bool interleaved, bool, MutView y) {
     real().rope(x, table, interleaved, false, y);

@@ -16,6 +16,7 @@ struct Args {
   bool causal;
   double scale, soft_cap, dropout;
   RandomKey key;
+  int64_t first_head, all_heads;
 };
 
 // What backward needs, in this order.
@@ -53,6 +54,7 @@ Attention problem(const Tensor (&t)[9], const Tensor& y, const Args& args) {
   a.key_documents = ids_of(t[kKeyDocuments]);
   a.slopes = view(t[kAlibi]).data;
   a.dropout = args.dropout, a.key = args.key;
+  a.first_head = args.first_head, a.all_heads = args.all_heads;
   a.stats = const_cast<void*>(t[kStats].data());
   if (const Tensor& bias = t[kBias]) {
     a.bias = bias.data();
@@ -96,6 +98,8 @@ Shape checked_scores(const Tensor& q, const Tensor& k, const Tensor& v, const At
   check(o.dropout >= 0 && o.dropout <= 1, kOp, "the dropout rate is {}; it must be in [0, 1]", o.dropout);
   check(o.mask.window >= 0 && o.soft_cap >= 0, kOp,
         "the window is {} and the soft cap {}; neither may be negative", o.mask.window, o.soft_cap);
+  check(o.first_head >= 0 && (o.all_heads ? o.first_head + heads <= o.all_heads : o.first_head == 0), kOp,
+        "{} heads from {} on are not some of {}", heads, o.first_head, o.all_heads);
   const Shape scores{q.size(0), heads, q.size(time), k.size(time)};
   check_ids(o.mask.attend, "`attend`", scores.dim[0], scores.dim[3]);
   check_ids(o.mask.query_documents, "`query_documents`", scores.dim[0], scores.dim[2]);
@@ -150,6 +154,15 @@ Tensor repeated(const Tensor& x, int64_t heads) {
   return reshape(all, {x.size(0), heads, x.size(2), x.size(3)});
 }
 
+// Weights of some of `all_heads`, dropped as the whole's would be.
+Tensor dropped(const Tensor& weights, const AttentionOptions& o) {
+  if (o.all_heads <= weights.size(1) || o.dropout == 0) return dropout(weights, o.dropout, o.key);
+  Shape all = weights.shape();
+  all[1] = o.all_heads;
+  const Tensor mask = dropout(full(all, 1, weights.dtype(), weights.device()), o.dropout, o.key);
+  return mul(weights, slice(mask, 1, o.first_head, o.first_head + weights.size(1)));
+}
+
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -163,7 +176,9 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
                   scale_of(o, o.n_heads ? q.size(2) / o.n_heads : q.size(3)),
                   o.soft_cap,
                   o.dropout,
-                  o.key};
+                  o.key,
+                  o.first_head,
+                  o.all_heads ? o.all_heads : scores.dim[1]};
   Shape shape = q.shape();
   shape[-1] = o.n_heads ? v.size(-1) / kv_heads * o.n_heads : v.size(-1);
   Tensor y = empty(shape, q.dtype(), q.device());
@@ -174,18 +189,15 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   return record(kOp, {q, k, v, o.bias}, y,
                 {q, k, v, o.bias, stats, m.attend, m.query_documents, m.key_documents, o.alibi}, args,
                 [](Tensor dy, Saved& s, Sink&, Args args) -> Grads {
-                  Tensor dq = empty_like(s[kQ]), dk = empty_like(s[kK]), dv = empty_like(s[kV]), dscores;
-                  const Operand q(s[kQ], args.n_heads);
-                  if (s.needs(kBias))
-                    dscores = empty({q.batch, q.heads, q.rows, Operand(s[kK], args.n_kv_heads).rows},
-                                    dy.dtype(), dy.device());
+                  Tensor dq = empty_like(s[kQ]), dk = empty_like(s[kK]), dv = empty_like(s[kV]), dbias;
+                  if (s.needs(kBias)) dbias = zeros(s[kBias].shape(), dy.dtype(), dy.device());
                   const auto at = [](const Tensor& x, int64_t heads) { return Operand(x, heads).heads_of; };
                   const Tensor kept[9] = {s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]};
                   kernels(dy).attention_backward(
                       problem(kept, dy, args),
                       {at(dy, args.n_heads), at(dq, args.n_heads), at(dk, args.n_kv_heads),
-                       at(dv, args.n_kv_heads), dscores ? dscores.mutable_data() : nullptr});
-                  return {dq, dk, dv, dscores ? sum_to(dscores, s[kBias].shape()) : Tensor()};
+                       at(dv, args.n_kv_heads), dbias ? dbias.mutable_data() : nullptr});
+                  return {dq, dk, dv, dbias};
                 });
 }
 
@@ -209,7 +221,7 @@ AttentionResult composed_attention(const Tensor& q, const Tensor& k, const Tenso
   if (o.bias) scores = add(scores, o.bias);
   scores = masked_fill(scores, may_attend(o.mask, shape, q.device()), -INFINITY);
   const Tensor weights = softmax(scores);
-  const Tensor y = matmul(dropout(weights, o.dropout, o.key), vh);
+  const Tensor y = matmul(dropped(weights, o), vh);
   if (!o.n_heads) return {y, weights};
   return {reshape(permute(y, {0, 2, 1, 3}), {q.size(0), q.size(1), heads * y.size(-1)}), weights};
 }

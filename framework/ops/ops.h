@@ -88,6 +88,8 @@ struct AttentionOptions {
   Tensor bias = {};        // added to the scores, broadcast to (B,H,Tq,Tk); -inf hides; may have a gradient
   double dropout = 0;      // of the weights
   RandomKey key = {};
+  int64_t first_head = 0;  // these heads are first_head and on of all_heads, among which dropout counts them
+  int64_t all_heads = 0;   // 0: there are no others
 };
 // softmax(scores) v with scores = scale q k^T and what the options add, keeping no (Tq,Tk) tensor.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});

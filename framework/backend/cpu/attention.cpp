@@ -33,6 +33,10 @@ struct Tile {
   int64_t width() const { return larger(0, end(rows - 1) - from()); }
   int64_t kv_head() const { return head / (a.heads / a.kv_heads); }
   int64_t row(int64_t i) const { return (batch * a.heads + head) * a.queries + first + i; }
+  // Among those of the heads that these are some of.
+  int64_t row_of_all(int64_t i) const {
+    return (batch * a.all_heads + a.first_head + head) * a.queries + first + i;
+  }
   real* stats(int64_t i) const { return static_cast<real*>(a.stats) + 2 * row(i); }
   real* at(const Heads& h) const { return rows_at(h, batch, head, first); }
   real* keys(const Heads& h) const { return rows_at(h, batch, kv_head(), from()); }
@@ -100,7 +104,7 @@ void weigh(real* s, int64_t width, const real* stats) {
 void drop(const Tile& t, int64_t i, const real* weights, real* out, int64_t width) {
   const uint64_t threshold = dropout_threshold(t.a.dropout);
   const real keep = t.a.dropout < 1 ? static_cast<real>(1 / (1 - t.a.dropout)) : real(0);
-  const uint64_t start = static_cast<uint64_t>(t.row(i) * t.a.keys + t.from());
+  const uint64_t start = static_cast<uint64_t>(t.row_of_all(i) * t.a.keys + t.from());
   for (int64_t j = 0; j < width; ++j)
     out[j] = random_word(t.a.key, start + static_cast<uint64_t>(j)) >= threshold ? weights[j] * keep : real(0);
 }
@@ -133,35 +137,55 @@ void forward_tile(const Tile& t, real* scores) {
            real(0), y, a.y.row);
 }
 
-// With p the weights and m the dropout mask: dv += (m p)^T dy, dp = m (dy v^T), ds = p (dp - sum(p dp)), times
-// 1 - (s / cap)^2 of the capped score; dq = scale ds k, dk += scale ds^T q.
-void backward_tile(const Tile& t, const AttentionGradients& d, real* scratch) {
+// p (rows, width) = the weights, before dropout.
+void weigh_tile(const Tile& t, real* p) {
+  score(t, p);
+  for (int64_t i = 0; i < t.rows; ++i) weigh(p + i * t.width(), t.width(), t.stats(i));
+}
+
+// ds (rows, width), the gradient of the scores, from the weights: with m the dropout mask, dp = m (dy v^T) and
+// ds = p (dp - sum(p dp)).
+void score_gradients(const Tile& t, const Heads& dy, const real* p, real* ds) {
   const Attention& a = t.a;
   const int64_t width = t.width();
-  real* dscores = static_cast<real*>(d.dscores);
-  if (dscores) fill(dscores + t.row(0) * a.keys, t.rows * a.keys, 0);
+  multiply(t.rows, width, a.d_v, real(1), t.at(dy), dy.row, false, t.keys(a.v), a.v.row, true, real(0), ds,
+           width);
+  for (int64_t i = 0; i < t.rows; ++i) {
+    real* s = ds + i * width;
+    if (a.dropout > 0) drop(t, i, s, s, width);
+    softmax_gradient(p + i * width, s, s, width);
+  }
+}
+
+// What the scores' gradients are added to, by its steps of (batch, head, query, key).
+struct Sums {
+  real* data;
+  const int64_t (&step)[4];
+
+  void add(const Tile& t, const real* ds) const {
+    const int64_t width = t.width();
+    real* sums = data + t.batch * step[0] + t.head * step[1] + t.first * step[2] + t.from() * step[3];
+    for (int64_t i = 0; i < t.rows; ++i)
+      for (int64_t j = 0; j < width; ++j) sums[i * step[2] + j * step[3]] += ds[i * width + j];
+  }
+};
+
+// dv += (m p)^T dy; with ds times 1 - (s / cap)^2 of the capped score, dq = scale ds k, dk += scale ds^T q.
+void backward_tile(const Tile& t, const AttentionGradients& d, const Sums& sums, real* scratch) {
+  const Attention& a = t.a;
+  const int64_t width = t.width();
   if (width == 0) {
     for (int64_t i = 0; i < t.rows; ++i) fill(t.at(d.dq) + i * d.dq.row, a.d_k, 0);
     return;
   }
   real* p = scratch;
   real* ds = p + t.rows * width;
-  score(t, p);
-  for (int64_t i = 0; i < t.rows; ++i) {
-    weigh(p + i * width, width, t.stats(i));
-    if (a.dropout > 0) drop(t, i, p + i * width, ds + i * width, width);
-  }
+  weigh_tile(t, p);
+  for (int64_t i = 0; i < t.rows && a.dropout > 0; ++i) drop(t, i, p + i * width, ds + i * width, width);
   multiply(width, a.d_v, t.rows, real(1), a.dropout > 0 ? ds : p, width, true, t.at(d.dy), d.dy.row,
            false, real(1), t.keys(d.dv), d.dv.row);
-  multiply(t.rows, width, a.d_v, real(1), t.at(d.dy), d.dy.row, false, t.keys(a.v), a.v.row, true,
-           real(0), ds, width);
-  for (int64_t i = 0; i < t.rows; ++i) {
-    real* s = ds + i * width;
-    if (a.dropout > 0) drop(t, i, s, s, width);
-    softmax_gradient(p + i * width, s, s, width);
-    if (dscores)
-      for (int64_t j = 0; j < width; ++j) dscores[t.row(i) * a.keys + t.from() + j] = s[j];
-  }
+  score_gradients(t, d.dy, p, ds);
+  if (sums.data) sums.add(t, ds);
   if (a.soft_cap > 0) {  // the weights are not needed again: their place takes the capped scores
     const real cap = static_cast<real>(a.soft_cap);
     raw_scores(t, p);
@@ -174,6 +198,49 @@ void backward_tile(const Tile& t, const AttentionGradients& d, real* scratch) {
            t.keys(d.dk), d.dk.row);
 }
 
+// The tiles of all heads that read one key/value head run in order, because they add to the same rows.
+void backward_tiles(const Attention& a, const AttentionGradients& d, const Sums& sums) {
+  const int64_t each = tile_rows(a), group = a.kv_heads ? a.heads / a.kv_heads : 0;
+  run_tiles_with_scratch(a.batch * a.kv_heads, 2 * each * a.keys, [&](int64_t entry, real* scratch) {
+    const int64_t batch = entry / a.kv_heads, kv_head = entry % a.kv_heads;
+    for (int64_t j = 0; j < a.keys; ++j) {
+      fill(rows_at(d.dk, batch, kv_head, j), a.d_k, 0);
+      fill(rows_at(d.dv, batch, kv_head, j), a.d_v, 0);
+    }
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+      for (int64_t first = 0; first < a.queries; first += each)
+        backward_tile({a, batch, head, first, smaller(each, a.queries - first)}, d, sums, scratch);
+  });
+}
+
+// Of a bias with rows for queries: the tiles of all batch entries and heads that share rows run in order.
+void bias_by_query(const Attention& a, const AttentionGradients& d) {
+  const Sums sums{static_cast<real*>(d.dbias), a.bias_step};
+  const int64_t each = tile_rows(a), tiles = tiles_of(a.queries, each);
+  const int64_t batches = a.bias_step[0] ? a.batch : 1, heads = a.bias_step[1] ? a.heads : 1;
+  run_tiles_with_scratch(batches * heads * tiles, 2 * each * a.keys, [&](int64_t tile, real* scratch) {
+    const int64_t first = tile % tiles * each, entry = tile / tiles;
+    for (int64_t batch = entry / heads; batch < a.batch; batch += batches)
+      for (int64_t head = entry % heads; head < a.heads; head += heads) {
+        const Tile t{a, batch, head, first, smaller(each, a.queries - first)};
+        if (t.width() == 0) continue;
+        real* ds = scratch + t.rows * t.width();
+        weigh_tile(t, scratch);
+        score_gradients(t, d.dy, scratch, ds);
+        sums.add(t, ds);
+      }
+  });
+}
+
+// Of a bias that is the same for all queries: from its sums (batch, heads, keys), in order.
+void bias_by_head(const Attention& a, const AttentionGradients& d, const real* sums) {
+  for (int64_t batch = 0; batch < a.batch; ++batch)
+    for (int64_t head = 0; head < a.heads; ++head, sums += a.keys) {
+      real* out = static_cast<real*>(d.dbias) + batch * a.bias_step[0] + head * a.bias_step[1];
+      for (int64_t j = 0; j < a.keys; ++j) out[j * a.bias_step[3]] += sums[j];
+    }
+}
+
 }  // namespace
 
 void attention(const Attention& a) {
@@ -184,19 +251,17 @@ void attention(const Attention& a) {
   });
 }
 
-// The tiles of all heads that read one key/value head run in order, because they add to the same rows.
 void attention_backward(const Attention& a, const AttentionGradients& d) {
-  const int64_t each = tile_rows(a), group = a.kv_heads ? a.heads / a.kv_heads : 0;
-  run_tiles_with_scratch(a.batch * a.kv_heads, 2 * each * a.keys, [&](int64_t entry, real* scratch) {
-    const int64_t batch = entry / a.kv_heads, kv_head = entry % a.kv_heads;
-    for (int64_t j = 0; j < a.keys; ++j) {
-      fill(rows_at(d.dk, batch, kv_head, j), a.d_k, 0);
-      fill(rows_at(d.dv, batch, kv_head, j), a.d_v, 0);
-    }
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
-      for (int64_t first = 0; first < a.queries; first += each)
-        backward_tile({a, batch, head, first, smaller(each, a.queries - first)}, d, scratch);
-  });
+  if (!d.dbias || a.bias_step[2]) {
+    backward_tiles(a, d, {nullptr, a.bias_step});
+    if (d.dbias) bias_by_query(a, d);
+    return;
+  }
+  const int64_t elements = a.batch * a.heads * a.keys, step[] = {a.heads * a.keys, a.keys, 0, 1};
+  Scratch sums(elements);
+  fill(sums.data(), elements, 0);
+  backward_tiles(a, d, {sums.data(), step});
+  bias_by_head(a, d, sums.data());
 }
 
 }  // namespace bonsai::cpu::BONSAI_LEVEL

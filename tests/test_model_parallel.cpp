@@ -1,0 +1,145 @@
+// An attention layer cut into ranks: that what they hold, give and send back is the whole layer's, cut or added up.
+#include "layers/attention.h"
+#include "tests/support.h"
+
+namespace bonsai::test {
+namespace {
+
+// The axis that ranks hold parts of; -1: each that has it has all of it.
+int axis_of(const std::string& path) {
+  if (path == "layer.output.weight") return 1;
+  return path.find("norm") != std::string::npos || path == "layer.output.bias" ? -1 : 0;
+}
+
+// A layer of its own, as every rank builds it, and one pass through it.
+struct Pass {
+  Module root{{.dtype = DType::f64, .seed = 5}};
+  MultiHeadAttention layer;
+  Result result;
+  Tensor weights;
+
+  Pass(MultiHeadAttentionConfig c, int64_t ranks, int64_t rank)
+      : layer{&root, "layer", with(c, ranks, rank)} {
+    for (Parameter* p : root.parameters()) {  // biases start as zeros and gains as ones, which show little
+      if (p->value.rank() > 1) continue;
+      double at = axis_of(p->path) < 0 ? 0 : static_cast<double>(rank * p->value.elements());
+      for (double& v : p->value.mutable_span<double>()) v += 0.05 * ++at;
+    }
+    const auto input = [](int64_t time, int64_t width, uint64_t seed) {
+      return random_tensor({2, time, width}, DType::f64, seed);
+    };
+    const std::vector<Tensor> in = {input(4, c.d_model, 1), input(5, c.d_key ? c.d_key : c.d_model, 2),
+                                    input(5, c.d_value ? c.d_value : c.d_model, 3)};
+    result = differentiate([&](const auto& x) { return run(x, nullptr); }, in);
+    std::map<std::string, Tensor> kept;
+    run(in, &kept);
+    weights = kept.at("layer");
+  }
+
+  static MultiHeadAttentionConfig with(MultiHeadAttentionConfig c, int64_t ranks, int64_t rank) {
+    c.model_parallel_size = ranks, c.rank = rank;
+    return c;
+  }
+  Tensor run(const std::vector<Tensor>& in, std::map<std::string, Tensor>* kept) {
+    Context context;
+    context.training = true, context.random = {.seed = 7, .step = 3}, context.weights = kept;
+    return layer(in[0], in[1], in[2], context);
+  }
+  Parameter* find(const std::string& path) {
+    for (Parameter* p : root.parameters())
+      if (p->path == path) return p;
+    return nullptr;
+  }
+};
+
+Tensor sum_of(const std::vector<Tensor>& parts) {
+  Tensor sum = parts[0];
+  for (size_t r = 1; r < parts.size(); ++r) sum = add(sum, parts[r]);
+  return sum;
+}
+
+void expect_parts_of(Pass& whole, const std::vector<std::unique_ptr<Pass>>& parts, const std::string& name) {
+  const auto of = [&](auto f) {
+    std::vector<Tensor> all;
+    for (const auto& part : parts) all.push_back(f(*part));
+    return all;
+  };
+  EXPECT_LE(relative_error(sum_of(of([](Pass& p) { return p.result.y; })), whole.result.y), 1e-12) << name;
+  EXPECT_LE(relative_error(concat(of([](Pass& p) { return p.weights; }), 1), whole.weights), 1e-12) << name;
+  for (size_t i = 0; i < 3; ++i) {
+    const auto gradients = of([i](Pass& p) { return p.result.gradients[i]; });
+    EXPECT_LE(relative_error(sum_of(gradients), whole.result.gradients[i]), 1e-12) << name << " input " << i;
+  }
+  for (Parameter* p : whole.root.parameters()) {
+    const int axis = axis_of(p->path);
+    std::vector<Tensor> values, gradients;
+    for (const auto& part : parts)
+      if (Parameter* own = part->find(p->path)) values.push_back(own->value), gradients.push_back(own->grad);
+    ASSERT_EQ(values.size(), p->path == "layer.output.bias" ? 1u : parts.size()) << name << " " << p->path;
+    if (axis >= 0) values = {concat(values, axis)};
+    for (const Tensor& value : values) EXPECT_TRUE(same_bits(value, p->value)) << name << " " << p->path;
+    const Tensor gradient = axis >= 0 ? concat(gradients, axis) : sum_of(gradients);
+    ASSERT_EQ(gradient.shape(), p->grad.shape()) << name << " " << p->path;
+    double size = 1e-2;  // without positions, a key's bias changes no weight: its gradient is rounding alone
+    for (const double g : p->grad.values()) size = std::max(size, std::abs(g));
+    for (const double d : sub(gradient, p->grad).values())
+      ASSERT_LE(std::abs(d), 1e-12 * size) << name << " " << p->path;
+  }
+}
+
+TEST(ModelParallel, RanksAddUpToTheWhole) {
+  int cases = 0;
+  for (const int64_t kv_heads : {0, 4})
+    for (const char* position : {"none", "rope", "rope_interleaved", "alibi"})
+      for (int n = 0; n < 32; ++n) {
+        MultiHeadAttentionConfig c{.d_model = 16,
+                                   .n_heads = 8,
+                                   .n_kv_heads = kv_heads,
+                                   .causal = n % 2 == 1,
+                                   .position = position,
+                                   .qk_norm = n / 2 % 2 == 1,
+                                   .deviation = 0.5,
+                                   .output_deviation = 0.5};
+        if (n / 4 % 2 == 1) c.attention_dropout = 0.4;
+        if (n / 8 % 2 == 1) c.d_key = 6, c.d_value = 10;
+        c.bias = c.output_bias = n / 16 % 2 == 1;
+        Pass whole(c, 1, 0);
+        for (const int64_t ranks : {1, 2, 4}) {
+          std::vector<std::unique_ptr<Pass>> parts;
+          for (int64_t rank = 0; rank < ranks; ++rank)
+            parts.push_back(std::make_unique<Pass>(c, ranks, rank));
+          expect_parts_of(
+              whole, parts,
+              fmt::format("{}, {} key/value heads, case {}, {} ranks", position, kv_heads, n, ranks));
+          ++cases;
+        }
+      }
+  printf("%d cases\n", cases);
+}
+
+std::string error_with(MultiHeadAttentionConfig c) {
+  c.d_model = 16, c.n_heads = 8;
+  Module root;
+  return error_of([&] { MultiHeadAttention(&root, "layer", c); });
+}
+
+TEST(ModelParallel, SizesThatDoNotFitAreOneSentence) {
+  EXPECT_EQ(error_with({.model_parallel_size = 3}),
+            "[layer] 8 heads with 8 key/value heads are not divisible by model_parallel_size 3");
+  EXPECT_EQ(error_with({.n_kv_heads = 2, .model_parallel_size = 4}),
+            "[layer] 8 heads with 2 key/value heads are not divisible by model_parallel_size 4");
+  EXPECT_EQ(error_with({.model_parallel_size = 2, .rank = 2}),
+            "[layer] rank 2 is not below model_parallel_size 2");
+  EXPECT_EQ(error_with({.residual_dropout = 0.1, .model_parallel_size = 2}),
+            "[layer] residual_dropout 0.1 belongs after the sum of the ranks' outputs; set it to 0");
+  EXPECT_EQ(error_with({.residual_dropout = 0.1, .model_parallel_size = 1}), "no error");
+  EXPECT_NE(error_with({.model_parallel_size = 0}).find("model_parallel_size"), std::string::npos);
+  Module root;
+  EXPECT_EQ(error_of([&] {
+              Linear(&root, "linear", {.in = 4, .out = 6, .part = {0, 1, 4}});
+            }),
+            "[parameter] axis 0 of (6,4) has no part 1 of 4");
+}
+
+}  // namespace
+}  // namespace bonsai::test
