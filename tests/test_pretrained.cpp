@@ -199,6 +199,16 @@ TEST(Pretrained, NamesMayStandWithoutTheirPrefix) {
   EXPECT_TRUE(same_bits(shorter(llama(), "model."), llama().logits()));
 }
 
+TEST(Pretrained, NumbersThatNoMachineHoldsAreRefused) {
+  const int64_t huge = int64_t{1} << 62;
+  llama({{"num_hidden_layers", huge}}).expect_refused({"num_hidden_layers", "12 tensors"});
+  gpt2({{"n_layer", huge}}).expect_refused({"n_layer", "16 tensors"});
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size"})
+    EXPECT_NE(error_of([&] { llama({{key, huge}}).logits(); }), "no error") << key;
+  for (const char* key : {"vocab_size", "n_positions", "n_embd", "n_inner"})
+    EXPECT_NE(error_of([&] { gpt2({{key, huge}}).logits(); }), "no error") << key;
+}
+
 // A layer or a bias that stands in the file alone would be missing from every answer.
 TEST(Pretrained, AStoredTensorWithoutAPlaceIsRefused) {
   for (const char* name : {"model.layers.0.self_attn.q_proj.bias", "model.layers.1.input_layernorm.weight"}) {

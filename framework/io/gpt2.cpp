@@ -31,7 +31,7 @@ Gpt2Settings gpt2_settings(const JsonConfig& config) {
           .n_embd = width,
           .n_layer = config.size("n_layer"),
           .n_head = heads,
-          .n_inner = config.size("n_inner", 4 * width),
+          .n_inner = config.has("n_inner") ? config.size("n_inner") : 0,
           .activation = activation_op(config),
           .layer_norm_epsilon = config.get("layer_norm_epsilon", 1e-5),
           .dropout = dropout,

@@ -45,11 +45,17 @@ HuggingFaceDirectory::HuggingFaceDirectory(const std::filesystem::path& director
     : file_(weights_file(directory)), path_((directory / "model.safetensors").string()) {
   const JsonConfig config(directory / "config.json");
   const std::string kind = config.get<std::string>("model_type", "gpt2");
+  const auto check_layers = [&](const char* key, int64_t layers) {
+    const auto tensors = static_cast<int64_t>(file_.names().size());
+    check(layers <= tensors, config.path(), "{} is {}, but {} has {} tensors", key, layers, path_, tensors);
+  };
   if (kind == "gpt2") {
     const Gpt2Settings settings = gpt2_settings(config);
+    check_layers("n_layer", settings.n_layer);
     settings_ = settings, weights_ = gpt2_weights(settings), prefix_ = "transformer.";
   } else if (kind == "llama") {
     const LlamaSettings settings = llama_settings(config);
+    check_layers("num_hidden_layers", settings.num_hidden_layers);
     settings_ = settings, weights_ = llama_weights(settings), prefix_ = "model.";
   } else {
     fail(config.path(), "model_type is '{}'; gpt2 and llama are read", kind);

@@ -15,7 +15,7 @@ namespace bonsai {
 
 // config.json, in the words of each kind; activations are named as their op.
 struct Gpt2Settings {
-  int64_t vocab_size, n_positions, n_embd, n_layer, n_head, n_inner;
+  int64_t vocab_size, n_positions, n_embd, n_layer, n_head, n_inner;  // n_inner 0: 4 * n_embd
   std::string activation;
   double layer_norm_epsilon, dropout;
   bool tied;
