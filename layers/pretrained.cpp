@@ -7,16 +7,13 @@ namespace bonsai {
 namespace {
 
 DecoderConfig config_of(const Gpt2Settings& s) {
-  check(s.embd_pdrop == s.resid_pdrop && s.attn_pdrop == s.resid_pdrop, "gpt2",
-        "embd_pdrop {}, attn_pdrop {} and resid_pdrop {} differ; the decoder has one dropout", s.embd_pdrop,
-        s.attn_pdrop, s.resid_pdrop);
   return {.vocab_size = s.vocab_size,
           .block_size = s.n_positions,
           .n_layers = s.n_layer,
           .n_heads = s.n_head,
           .d_model = s.n_embd,
           .d_hidden = s.n_inner,
-          .dropout = s.resid_pdrop,
+          .dropout = s.dropout,
           .activation = s.activation,
           .norm_eps = s.layer_norm_epsilon,
           .tie_embeddings = s.tied};

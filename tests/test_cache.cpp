@@ -1,4 +1,6 @@
 // Generation through a cache of keys and values: every split gives the full forward's logits, and the same text.
+#include <numeric>
+
 #include "framework/ops/ops.h"
 #include "layers/cache.h"
 #include "tests/training.h"
@@ -9,11 +11,12 @@ namespace {
 
 // Trained for a moment, so that nothing is near zero.
 struct Trained {
-  explicit Trained(const std::vector<std::string>& settings)
-      : run(with_block(settings)), trainer(run.config) {
+  explicit Trained(const std::vector<std::string>& settings, bool wide = false)
+      : run(with_block(settings, wide)), trainer(run.config) {
     for (int64_t step = 0; step < 30; ++step) trainer.step(step);
   }
-  static std::vector<std::string> with_block(std::vector<std::string> settings) {
+  static std::vector<std::string> with_block(std::vector<std::string> settings, bool wide) {
+    settings.push_back(wide ? "trainer.dtype=f64" : "trainer.dtype=f32");
     for (const char* more :
          {"model.block_size=16", "model.n_layers=2", "model.deviation=0.2", "model.n_heads=4"})
       settings.push_back(more);
@@ -46,29 +49,91 @@ std::vector<int32_t> some_ids(int64_t count) {
   return ids;
 }
 
+// Piece by piece through a cache, and what the context says of the keys with it.
+void expect_full_forward(Decoder& model, const Tensor& ids, const std::vector<int64_t>& split,
+                         double tolerance, const Context& said, const std::string& name) {
+  Context whole = said;
+  const Tensor full = model(ids, whole);
+  KeyValueCache cache(16);
+  int64_t at = 0;
+  for (const int64_t n : split) {
+    EXPECT_EQ(cache.length(), at);
+    Context context = said;
+    context.first_position = at, context.cache = &cache;
+    if (said.attend) context.attend = slice(said.attend, 1, 0, at + n);
+    if (said.documents) context.documents = slice(said.documents, 1, 0, at + n);
+    expect_values(model(slice(ids, 1, at, at + n), context), slice(full, 1, at, at + n).values(), tolerance);
+    ASSERT_FALSE(testing::Test::HasFailure()) << name << " from " << at;
+    at += n;
+  }
+}
+
 TEST(Cache, EverySplitGivesTheLogitsOfTheFullForward) {  // B02
-  for (const auto& settings : kModels) {
-    Trained trained(settings);
-    for (const auto& splits :
-         std::vector<std::vector<int64_t>>{{1, 1, 1, 1, 1, 1, 1, 1}, {5, 3}, {8}, {16}, {15, 1}, {7, 1, 8}}) {
-      int64_t total = 0;
-      for (const int64_t n : splits) total += n;
-      const std::vector<int32_t> ids = some_ids(total);
-      Context whole;
-      const Tensor full = trained.model()(ids_of(ids), whole);
-      KeyValueCache cache(16);
-      int64_t at = 0;
-      for (const int64_t n : splits) {
-        EXPECT_EQ(cache.length(), at);
-        Context context;
-        context.first_position = at, context.cache = &cache;
-        const Tensor part = trained.model()(ids_of({ids.begin() + at, ids.begin() + at + n}), context);
-        const auto expected = slice(full, 1, at, at + n).values(), got = part.values();
-        for (size_t i = 0; i < got.size(); ++i)
-          ASSERT_NEAR(got[i], expected[i], 1e-5) << settings[0] << " from " << at;
-        at += n;
+  for (const auto& settings : kModels)
+    for (const bool wide : {false, true}) {
+      Trained trained(settings, wide);
+      for (const std::vector<int64_t>& split : std::vector<std::vector<int64_t>>{
+               {1, 1, 1, 1, 1, 1, 1, 1}, {5, 3}, {8}, {16}, {15, 1}, {7, 1, 8}}) {
+        const Tensor ids = ids_of(some_ids(std::accumulate(split.begin(), split.end(), int64_t{0})));
+        std::map<std::string, Tensor> weights;
+        expect_full_forward(trained.model(), ids, split, wide ? 1e-12 : 1e-5, {}, settings[0]);
+        expect_full_forward(trained.model(), ids, split, wide ? 1e-12 : 1e-5, {.weights = &weights},
+                            settings[0]);
       }
     }
+}
+
+TEST(Cache, PaddingAndDocumentsHoldForCachedKeysToo) {
+  const Tensor left_and_right = tensor({2, 8}, {0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0}, DType::i32),
+               two_documents = tensor({2, 8}, {3, 3, 3, 3, 3, 3, 7, 7, 1, 1, 4, 4, 4, 4, 4, 4}, DType::i32),
+               ids = reshape(ids_of(some_ids(16)), {2, 8});
+  for (const auto& settings : kModels) {
+    Trained trained(settings);
+    Context nothing;
+    const Tensor free = trained.model()(ids, nothing);
+    for (const Context& said : {Context{.attend = left_and_right}, Context{.documents = two_documents},
+                                Context{.attend = left_and_right, .documents = two_documents}}) {
+      Context whole = said;
+      EXPECT_GT(relative_error(trained.model()(ids, whole), free), 1e-3) << settings[0];
+      for (const std::vector<int64_t>& split :
+           std::vector<std::vector<int64_t>>{{1, 1, 1, 1, 1, 1, 1, 1}, {5, 3}, {1, 7}, {8}})
+        expect_full_forward(trained.model(), ids, split, 1e-5, said, settings[0]);
+    }
+  }
+}
+
+// Beside others, a row is what it is alone without its padding; its positions are only shifted where they are relative.
+TEST(Cache, APaddedRowIsWhatItIsAlone) {
+  for (const auto& settings : kModels) {
+    const bool absolute = settings[0].ends_with("learned") || settings[0].ends_with("sinusoidal");
+    Trained trained(settings);
+    const std::vector<int32_t> ids = some_ids(8);
+    for (const bool left : {false, true}) {
+      if (left && absolute) continue;
+      std::vector<double> padded(ids.begin(), ids.end()), attend(8, 1);
+      for (size_t i = 0; i < 3; ++i) attend[left ? i : 7 - i] = 0, padded[left ? i : 7 - i] = 0;
+      Context context{.attend = tensor({1, 8}, attend, DType::i32)}, alone;
+      const Tensor all = trained.model()(tensor({1, 8}, padded, DType::i32), context);
+      const int64_t from = left ? 3 : 0;
+      expect_values(slice(all, 1, from, from + 5),
+                    trained.model()(ids_of({ids.begin() + from, ids.begin() + from + 5}), alone).values(),
+                    1e-5);
+    }
+  }
+}
+
+TEST(Cache, MasksOfTheNewTokensAloneAreRefused) {
+  Trained trained({"model.position=rope"});
+  KeyValueCache cache(16);
+  Context first{.cache = &cache};
+  trained.model()(ids_of(some_ids(5)), first);
+  const Tensor three = tensor({1, 3}, {1, 1, 1}, DType::i32);
+  for (Context next : {Context{.first_position = 5, .attend = three, .cache = &cache},
+                       Context{.first_position = 5, .documents = three, .cache = &cache}}) {
+    KeyValueCache copy = cache;
+    next.cache = &copy;
+    const std::string error = error_of([&] { trained.model()(ids_of(some_ids(3)), next); });
+    EXPECT_NE(error.find("i32(1,8)"), std::string::npos) << error;
   }
 }
 
@@ -90,6 +155,36 @@ TEST(Cache, GreedyTextIsThatOfTheFullForward) {
           << settings[0] << " prompt of " << prompt;
     }
   }
+}
+
+TEST(Cache, ABatchIsItsRowsOneByOne) {
+  for (const auto& settings : kModels) {
+    Trained trained(settings);
+    const std::vector<int32_t> all = some_ids(12);
+    KeyValueCache cache(16);
+    Tensor batch;
+    for (const int64_t at : {0, 4, 5}) {
+      Context context{.first_position = at, .cache = &cache};
+      batch = trained.model().last_logits(slice(reshape(ids_of(all), {2, 6}), 1, at, at < 4 ? 4 : at + 1),
+                                          context);
+    }
+    for (const int64_t row : {0, 1}) {
+      Context alone;
+      const std::vector<int32_t> ids(all.begin() + 6 * row, all.begin() + 6 * row + 6);
+      EXPECT_LE(
+          relative_error(slice(batch, 0, row, row + 1), trained.model().last_logits(ids_of(ids), alone)),
+          1e-5)
+          << settings[0];
+    }
+  }
+}
+
+TEST(Cache, NoTokensMoreAreThePromptAndNoPromptIsRefused) {
+  Trained trained({"model.position=rope"});
+  for (const int64_t prompt : {1, 16, 20})
+    EXPECT_EQ(generate(trained.model(), some_ids(prompt), 0, {}), some_ids(prompt));
+  EXPECT_NE(error_of([&] { generate(trained.model(), {}, 3, {}); }).find("at least one token"),
+            std::string::npos);
 }
 
 TEST(Cache, RefusesWhatWouldGoWrongLater) {

@@ -89,6 +89,13 @@ TEST(Program, WrongUsageIsTwoAndSaysWhere) {
   expect_failure(p.run({"train", "tiny.yaml", "--set", "model.n_heads=0"}), 2, {"--set", "n_heads"});
   expect_failure(p.run({"train", "tiny.yaml", "--set", "model.d_model=10", "--set", "model.n_heads=3"}), 2,
                  {"10", "3"});
+  write(p.folder / "heads.yaml", "model: {d_model: 16, n_heads: 4, n_kv_heads: 3}\n");  // B03
+  for (const std::string command : {"train", "gradcheck", "audit", "bench", "inspect"})
+    expect_failure(p.run({command, "heads.yaml"}), 2,
+                   {"heads.yaml", "n_heads 4 is not divisible by n_kv_heads 3"});
+  expect_failure(p.run({"config", "check", "heads.yaml"}), 2, {"heads.yaml", "n_kv_heads 3"});
+  expect_failure(p.run({"train", "tiny.yaml", "--set", "model.d_model=6", "--set", "model.position=rope"}), 2,
+                 {"position rope", "even width, got 3"});
   expect_failure(p.run({"train", "tiny.yaml", "--device", "tpu"}), 2, {"tpu"});
   expect_failure(p.run({"train", "tiny.yaml", "--device", ""}), 2, {"--device", "is empty"});
   expect_failure(p.run({"train", ""}), 2, {"config", "is empty"});
@@ -241,6 +248,7 @@ TEST(Program, GeneratesWithEveryTemperatureThatMeansSomething) {
   EXPECT_NE(generate({"--prompt", "a", "--seed", "5"}).out, generate({"--prompt", "a", "--seed", "6"}).out);
   EXPECT_EQ(generate({"--prompt", "a", "--top-k", "100000"}).out, generate({"--prompt", "a"}).out);
   EXPECT_EQ(p.run({"generate", "run", "--prompt", "a", "--max-tokens", "010"}).out.size(), 12u) << "ten, not eight";
+  EXPECT_EQ(p.run({"generate", "run", "--prompt", "a", "--max-tokens", "0"}).out, "a\n");
   for (const std::string t : {"-1", "nan", "inf", "", "warm"})
     expect_failure(generate({"--temperature", t}), 2, {"temperature"});
   expect_failure(generate({"--top-k", "-1"}), 2, {"--top-k", "0 or more"});

@@ -16,22 +16,25 @@ std::string activation_op(const JsonConfig& config) {
 }  // namespace
 
 Gpt2Settings gpt2_settings(const JsonConfig& config) {
-  check(
-      !config.get("scale_attn_by_inverse_layer_idx", false) && config.get("scale_attn_weights", true) &&
-          !config.get("add_cross_attention", false),
-      config.path(),
-      "scales attention by the layer, not at all, or adds cross-attention, which Bonsai's decoder does not");
+  const int64_t width = config.size("n_embd"), heads = config.size("n_head");
+  config.divisible("n_embd", width, "n_head", heads);
+  config.only("scale_attn_by_inverse_layer_idx", false);
+  config.only("scale_attn_weights", true);
+  config.only("add_cross_attention", false);
+  const double dropout = config.get("resid_pdrop", 0.1);
+  for (const char* other : {"embd_pdrop", "attn_pdrop"})
+    check(config.get(other, 0.1) == dropout, config.path(),
+          "{} is {} but resid_pdrop {}; Bonsai's decoder has one dropout", other, config.get(other, 0.1),
+          dropout);
   return {.vocab_size = config.size("vocab_size"),
           .n_positions = config.size("n_positions"),
-          .n_embd = config.size("n_embd"),
+          .n_embd = width,
           .n_layer = config.size("n_layer"),
-          .n_head = config.size("n_head"),
-          .n_inner = config.get<int64_t>("n_inner", 0),
+          .n_head = heads,
+          .n_inner = config.has("n_inner") ? config.size("n_inner") : 0,
           .activation = activation_op(config),
           .layer_norm_epsilon = config.get("layer_norm_epsilon", 1e-5),
-          .embd_pdrop = config.get("embd_pdrop", 0.1),
-          .attn_pdrop = config.get("attn_pdrop", 0.1),
-          .resid_pdrop = config.get("resid_pdrop", 0.1),
+          .dropout = dropout,
           .tied = config.get("tie_word_embeddings", true)};
 }
 

@@ -1,5 +1,7 @@
 #include "framework/io/hugging_face.h"
 
+#include <set>
+
 #include "framework/io/json_config.h"
 
 namespace bonsai {
@@ -7,7 +9,7 @@ namespace bonsai {
 Tensor stored_part(const Tensor& stored, const StoredWeight& w) {
   const int64_t columns = stored.rank() > 0 ? stored.size(-1) : 1;
   check((stored.rank() == 1 || stored.rank() == 2) && columns % w.parts == 0, w.stored,
-        "{} cannot be cut into {} parts", stored, w.parts);
+        "must be a vector or matrix with columns for {} equal parts, got {}", w.parts, stored);
   if (!w.transposed && w.parts == 1) return stored;
   const int64_t rows = stored.shape().rows(), width = columns / w.parts, first = w.part * width;
   Tensor out = empty(stored.rank() == 1 ? Shape{width} : Shape{width, rows}, stored.dtype());
@@ -22,26 +24,53 @@ Tensor stored_part(const Tensor& stored, const StoredWeight& w) {
   return out;
 }
 
+namespace {
+
+std::filesystem::path weights_file(const std::filesystem::path& directory) {
+  const auto one = directory / "model.safetensors", parts = directory / "model.safetensors.index.json";
+  check(std::filesystem::exists(one) || !std::filesystem::exists(parts), parts.string(),
+        "says that the weights are in several files; only a single model.safetensors is read");
+  return one;
+}
+
+// Tables that a model of the kind can compute; files of older versions have them.
+bool is_computed(const std::string& stored) {
+  return stored.ends_with(".attn.bias") || stored.ends_with(".attn.masked_bias") ||
+         stored.ends_with(".rotary_emb.inv_freq");
+}
+
+}  // namespace
+
 HuggingFaceDirectory::HuggingFaceDirectory(const std::filesystem::path& directory)
-    : file_(directory / "model.safetensors") {
+    : file_(weights_file(directory)), path_((directory / "model.safetensors").string()) {
   const JsonConfig config(directory / "config.json");
   const std::string kind = config.get<std::string>("model_type", "gpt2");
+  const auto check_layers = [&](const char* key, int64_t layers) {
+    const auto tensors = static_cast<int64_t>(file_.names().size());
+    check(layers <= tensors, config.path(), "{} is {}, but {} has {} tensors", key, layers, path_, tensors);
+  };
   if (kind == "gpt2") {
     const Gpt2Settings settings = gpt2_settings(config);
+    check_layers("n_layer", settings.n_layer);
     settings_ = settings, weights_ = gpt2_weights(settings), prefix_ = "transformer.";
   } else if (kind == "llama") {
     const LlamaSettings settings = llama_settings(config);
+    check_layers("num_hidden_layers", settings.num_hidden_layers);
     settings_ = settings, weights_ = llama_weights(settings), prefix_ = "model.";
   } else {
     fail(config.path(), "model_type is '{}'; gpt2 and llama are read", kind);
   }
-  for (const StoredWeight& weight : weights_) stored_name(weight);
+  std::set<std::string> taken = {"lm_head.weight"};  // the token table once more, where they are tied
+  for (const StoredWeight& weight : weights_) taken.insert(stored_name(weight));
+  for (const std::string& stored : file_.names())
+    check(taken.contains(stored) || is_computed(stored), path_,
+          "tensor {} has no place in the model that config.json describes", stored);
 }
 
 std::string HuggingFaceDirectory::stored_name(const StoredWeight& weight) const {
   for (const std::string& prefix : {prefix_, std::string()})
     if (file_.contains(prefix + weight.stored)) return prefix + weight.stored;
-  fail("hugging_face", "model.safetensors has no tensor {}", weight.stored);
+  fail(path_, "has no tensor {}", weight.stored);
 }
 
 Tensor HuggingFaceDirectory::read(const StoredWeight& weight, DType as) const {

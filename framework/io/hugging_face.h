@@ -17,8 +17,7 @@ namespace bonsai {
 struct Gpt2Settings {
   int64_t vocab_size, n_positions, n_embd, n_layer, n_head, n_inner;  // n_inner 0: 4 * n_embd
   std::string activation;
-  double layer_norm_epsilon;
-  double embd_pdrop, attn_pdrop, resid_pdrop;
+  double layer_norm_epsilon, dropout;
   bool tied;
 };
 
@@ -42,7 +41,7 @@ Tensor stored_part(const Tensor& stored, const StoredWeight& weight);
 
 class HuggingFaceDirectory {
  public:
-  // Checks that it is of a kind and with settings that Bonsai has, and that every weight is there.
+  // Checks that it is of a kind and with settings that Bonsai has, and that every weight is there and no other.
   explicit HuggingFaceDirectory(const std::filesystem::path& directory);
 
   const std::variant<Gpt2Settings, LlamaSettings>& settings() const { return settings_; }
@@ -55,6 +54,7 @@ class HuggingFaceDirectory {
   std::string prefix_;
   std::vector<StoredWeight> weights_;
   SafetensorsFile file_;
+  std::string path_;  // of that file
 };
 
 // Each kind: its settings from config.json, and where its tensors go.

@@ -32,17 +32,29 @@ class JsonConfig {
   }
 
   bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
-  int64_t size(const char* key) const {
-    const int64_t n = get<int64_t>(key, -1);
+  int64_t size(const char* key, int64_t otherwise = -1) const {
+    const int64_t n = get<int64_t>(key, otherwise);
     check(n >= 1, path_, "{} is missing or less than 1", key);
     return n;
+  }
+
+  // Of a setting that Bonsai has in one value alone.
+  template <class T>
+  void only(const char* key, const T& value) const {
+    const T found = get(key, value);
+    check(found == value, path_, "{} is {}; only {} is read", key, found, value);
   }
 
   // An object below a key; an empty one where there is none.
   JsonConfig below(const char* key) const {
     JsonConfig inner = *this;
-    inner.json_ = json_.contains(key) && json_[key].is_object() ? json_[key] : nlohmann::json::object();
+    inner.json_ = has(key) ? json_[key] : nlohmann::json::object();
+    check(inner.json_.is_object(), path_, "{} has a value of the wrong type: {}", key, inner.json_.dump());
     return inner;
+  }
+
+  void divisible(const char* whole, int64_t n, const char* by, int64_t m) const {
+    check(n % m == 0, path_, "{} {} is not divisible by {} {}", whole, n, by, m);
   }
 
   const std::string& path() const { return path_; }

@@ -1,0 +1,232 @@
+// Whole attention layers and decoders, on the fused and on the composed path: queries that see nothing, heads that
+// share, and what it changes to look at the weights.
+#include <numeric>
+
+#include "framework/core/memory.h"
+#include "framework/core/parallel.h"
+#include "framework/ops/ops.h"
+#include "tests/training.h"
+
+namespace bonsai::test {
+namespace {
+
+using Weights = std::map<std::string, Tensor>;
+
+double largest(const Tensor& x) {
+  double most = 0;
+  for (const double v : x.values()) most = std::max(most, std::isnan(v) ? INFINITY : std::abs(v));
+  return most;
+}
+
+// As far as rounding lets numbers of this size agree; a key's bias has no gradient but rounding.
+void expect_near(const std::vector<Tensor>& got, const std::vector<Tensor>& right, double tolerance,
+                 const std::string& what) {
+  ASSERT_EQ(got.size(), right.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].shape(), right[i].shape()) << what << " tensor " << i;
+    EXPECT_LE(largest(sub(got[i], right[i])), tolerance * std::max(1.0, largest(right[i])))
+        << what << " tensor " << i;
+  }
+}
+
+// Of sum(y * dy), the output first.
+template <class Model, class F>
+std::vector<Tensor> with_gradients(Model& model, const F& forward, const Tensor& dy) {
+  for (Parameter* p : model.parameters()) p->zero_gradient();
+  Tape tape;
+  const Tensor y = forward();
+  tape.backward(y, dy);
+  std::vector<Tensor> all = {y.detach().copy()};
+  for (Parameter* p : model.parameters()) all.push_back(p->grad.copy());
+  return all;
+}
+
+void expect_rows_of_one_or_none(const Weights& weights, double tolerance) {
+  for (const auto& [path, w] : weights) {
+    const auto values = w.values();
+    const auto keys = static_cast<size_t>(w.size(3));
+    for (size_t row = 0; row < values.size(); row += keys) {
+      const double total = std::accumulate(values.begin() + row, values.begin() + row + keys, 0.0);
+      ASSERT_TRUE(total == 0 || std::abs(total - 1) <= tolerance)
+          << path << " row " << row / keys << " " << total;
+    }
+  }
+}
+
+Tensor masked(std::vector<double> row, int64_t time) {  // beside a row without padding
+  row.insert(row.end(), {1, 1, 1, 1});
+  return slice(tensor({2, 4}, row, DType::i32), 1, 0, time);
+}
+
+const MultiHeadAttentionConfig kLayer = {
+    .d_model = 16, .n_heads = 4, .deviation = 0.5, .output_deviation = 0.5};
+constexpr std::pair<DType, double> kTypes[] = {{DType::f32, 1e-5}, {DType::f64, 1e-12}};
+
+// B01: a band of 2 and padding from the third key on leave row 3 nothing to see.
+TEST(BlindQuery, TheLayersGradientsAreThoseOfTheBatchWithoutIt) {
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const char* position : {"none", "rope", "rope_interleaved", "alibi"})
+      for (const bool capture : {false, true}) {
+        MultiHeadAttentionConfig c = kLayer;
+        c.n_kv_heads = 2, c.causal = true, c.window = 2, c.position = position, c.qk_norm = true;
+        Module root({.dtype = dtype});
+        MultiHeadAttention layer{&root, "attention", c};
+        const auto through = [&](int64_t time) {
+          Weights weights;
+          Context context{.attend = masked({1, 1, 0, 0}, time), .weights = capture ? &weights : nullptr};
+          const Tensor x = slice(random_tensor({2, 4, 16}, dtype), 1, 0, time);
+          const auto all = with_gradients(
+              layer, [&] { return slice(layer(x, x, x, context), 1, 0, 3); },
+              random_tensor({2, 3, 16}, dtype, 2));
+          if (capture && time == 4) {
+            const Tensor heads =
+                slice(reshape(weights["attention"], {8, 4, 4}), 0, 0, 4);  // of the first entry
+            EXPECT_EQ(largest(slice(heads, 1, 3, 4)), 0);
+          }
+          return all;
+        };
+        expect_near(through(4), through(3), tolerance,
+                    fmt::format("{} {} {}", name_of(dtype), position, capture));
+      }
+}
+
+TEST(BlindQuery, TheDecodersGradientsAreThoseOfTheBatchWithoutIt) {
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const char* position : {"learned", "sinusoidal", "rope", "rope_interleaved", "alibi", "none"})
+      for (const bool capture : {false, true}) {
+        TinyRun run({fmt::format("trainer.dtype={}", name_of(dtype)),
+                     fmt::format("model.position={}", position), "model.window=2", "model.n_layers=2",
+                     "model.n_heads=4", "model.n_kv_heads=2", "model.deviation=0.3", "model.dropout=0"});
+        Trainer trainer(run.config);
+        const auto through = [&](int64_t time) {
+          Weights weights;
+          Context context{.attend = masked({1, 1, 0, 0}, time), .weights = capture ? &weights : nullptr};
+          const Tensor ids = slice(tensor({2, 4}, {1, 5, 2, 7, 3, 3, 0, 6}, DType::i32), 1, 0, time),
+                       targets = tensor({2, 3}, {5, 2, 7, 3, 0, 6}, DType::i32);
+          return with_gradients(
+              trainer.model(),
+              [&] { return cross_entropy(slice(trainer.model()(ids, context), 1, 0, 3), targets); },
+              full({}, 1, dtype));
+        };
+        expect_near(through(4), through(3), tolerance,
+                    fmt::format("{} {} {}", name_of(dtype), position, capture));
+      }
+}
+
+// B03: values of 1 and 2, scores of 0, an output projection that changes nothing.
+TEST(GroupedHeads, ALayersHeadsReadTheirOwnValues) {
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const bool capture : {false, true}) {
+      Module root({.dtype = dtype});
+      MultiHeadAttention layer{
+          &root, "attention", {.d_model = 4, .n_heads = 4, .n_kv_heads = 2, .deviation = 0}};
+      copy_into(tensor({2}, {1, 2}, dtype), layer.value.bias->value);
+      copy_into(tensor({4, 4}, {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, dtype),
+                layer.output.weight->value);
+      Weights weights;
+      Context context{.weights = capture ? &weights : nullptr};
+      const Tensor x = zeros({1, 3, 4}, dtype);
+      expect_values(with_gradients(
+                        layer, [&] { return layer(x, x, x, context); }, full({1, 3, 4}, 1, dtype))[0],
+                    {1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2}, tolerance);
+      expect_values(layer.value.bias->grad, {6, 6}, tolerance);  // three queries of two heads
+    }
+}
+
+// Head h reads key/value head h / 2: as a layer of four, whose heads 0 and 1, and 2 and 3, have the same weights.
+TEST(GroupedHeads, ALayerIsOneWithItsKeyAndValueHeadsRepeatedInBlocks) {
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const char* position : {"none", "rope", "rope_interleaved", "alibi"})
+      for (const bool capture : {false, true}) {
+        MultiHeadAttentionConfig c = kLayer;
+        c.position = position, c.causal = true, c.qk_norm = true;
+        Module root({.dtype = dtype});
+        MultiHeadAttention all{&root, "all", c};
+        c.n_kv_heads = 2;
+        MultiHeadAttention shared{&root, "shared", c};
+        const auto heads = [](const Tensor& x) { return reshape(x, {4, x.elements() / 4}); };
+        const auto twice = [](const Tensor& x) {
+          const auto head = split(reshape(x, {2, x.elements() / 2}), 0, {1, 1});
+          return concat({head[0], head[0], head[1], head[1]}, 0);
+        };
+        for (Parameter* p : shared.parameters()) {
+          Parameter& to = all.parameter("all" + p->path.substr(6));
+          copy_into(p->value.elements() == to.value.elements() ? p->value
+                                                               : reshape(twice(p->value), to.value.shape()),
+                    to.value);
+        }
+        const Tensor x = random_tensor({2, 5, 16}, dtype), dy = random_tensor({2, 5, 16}, dtype, 2);
+        Weights weights;
+        const auto through = [&](MultiHeadAttention& layer) {
+          Context context{.weights = capture ? &weights : nullptr};
+          return with_gradients(
+              layer, [&] { return layer(x, x, x, context); }, dy);
+        };
+        auto right = through(all);
+        const auto got = through(shared);
+        for (size_t i = 0; i < got.size(); ++i)
+          if (got[i].elements() != right[i].elements()) {
+            const auto head = split(heads(right[i]), 0, {1, 1, 1, 1});
+            right[i] = reshape(concat({add(head[0], head[1]), add(head[2], head[3])}, 0), got[i].shape());
+          }
+        expect_near(got, right, tolerance, fmt::format("{} {} {}", name_of(dtype), position, capture));
+        if (capture) expect_near({weights["shared"]}, {weights["all"]}, tolerance, position);
+      }
+}
+
+TEST(Capture, LookingAtTheWeightsChangesNothingInTraining) {
+  const std::vector<std::vector<std::string>> models = {
+      {"model.position=learned"},
+      {"model.position=rope", "model.n_kv_heads=2", "model.qk_norm=true"},
+      {"model.position=rope_interleaved", "model.soft_cap=3"},
+      {"model.position=alibi", "model.n_kv_heads=1", "model.window=3"}};
+  for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-6}, std::pair{DType::f64, 1e-12}})
+    for (std::vector<std::string> settings : models) {
+      const std::string what = fmt::format("{} {}", name_of(dtype), settings[0]);
+      settings.insert(settings.end(), {fmt::format("trainer.dtype={}", name_of(dtype)), "model.dropout=0.3",
+                                       "model.n_layers=2", "model.n_heads=4", "model.deviation=0.1"});
+      TinyRun run(settings);
+      Trainer trainer(run.config);
+      const Tensor ids = tensor({2, 6}, {1, 5, 2, 7, 3, 3, 0, 6, 6, 1, 4, 2}, DType::i32),
+                   dy = random_tensor({2, 6, trainer.model().config().vocab_size}, dtype);
+      Weights weights;
+      const auto through = [&](Weights* captured) {
+        Context context{.training = true,
+                        .random = {.seed = 7, .step = 3},
+                        .attend = tensor({2, 6}, {0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0}, DType::i32),
+                        .documents = tensor({2, 6}, {1, 1, 1, 2, 2, 2, 4, 4, 4, 4, 4, 9}, DType::i32),
+                        .weights = captured};
+        return with_gradients(
+            trainer.model(), [&] { return trainer.model()(ids, context); }, dy);
+      };
+      expect_near(through(&weights), through(nullptr), tolerance, what);
+      EXPECT_EQ(weights.size(), 2u);
+      expect_rows_of_one_or_none(weights, tolerance);
+    }
+}
+
+// How much a forward and backward pass through one head takes at most, beside what there was, in tables of scores.
+double tables_taken(int64_t time, Weights* weights) {
+  Module root;
+  MultiHeadAttention layer{
+      &root, "attention", {.d_model = 4, .n_heads = 1, .causal = true, .attention_dropout = 0.1}};
+  const Tensor x = random_tensor({1, time, 4}, DType::f32);
+  Pool& memory = pool({});
+  const int64_t start = memory.statistics().in_use;
+  Context context{.training = true, .weights = weights};
+  with_gradients(
+      layer, [&] { return layer(x, x, x, context); }, x);
+  return static_cast<double>(memory.statistics().peak - start) / static_cast<double>(time * time * 4);
+}
+
+TEST(Capture, NoTableIsKeptWhereNobodyLooks) {
+  const int before = threads();
+  set_threads(2);
+  EXPECT_LT(tables_taken(3000, nullptr), 0.2);
+  Weights weights;
+  EXPECT_GT(tables_taken(3000, &weights), 1);
+  set_threads(before);
+}
+
+}  // namespace
+}  // namespace bonsai::test

@@ -1,0 +1,121 @@
+// Numbers at the edge of a type's range, in ops, layers and attention: large means, constant rows, large scores.
+#include "framework/ops/ops.h"
+#include "layers/attention.h"
+#include "tests/support.h"
+
+namespace bonsai::test {
+namespace {
+
+constexpr double kInf = INFINITY;
+constexpr std::pair<DType, double> kTypes[] = {{DType::f32, 1e-5}, {DType::f64, 1e-12}};
+
+Tensor row(const std::vector<double>& v, DType dtype) {
+  return tensor({1, static_cast<int64_t>(v.size())}, v, dtype);
+}
+
+// B04: a variance taken as the mean of squares less the square of the mean is negative here.
+TEST(LayerNorm, ALargeMeanCostsNoDigits) {
+  const std::vector<double> right = {-1.3416354, -0.4472118, 0.4472118, 1.3416354};
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    Module root({.dtype = dtype});
+    LayerNorm norm{&root, "norm", {.width = 4}};
+    Context context;
+    const auto of = [&](double first) {
+      const std::vector<double> x = {first, first + 1, first + 2, first + 3};
+      return differentiate([&](const auto& in) { return norm(in[0], context); }, {row(x, dtype)},
+                           row({1, 0, 0, 0}, dtype));
+    };
+    const Result far = of(40000), near = of(0);
+    expect_values(far.y, right, 1e-6);
+    expect_values(far.gradients[0], near.gradients[0].values(), 1e-5);
+    expect_values(far.gradients[0], {0.2683303, -0.3577684, -0.0894434, 0.1788815}, 1e-5);
+    norm.weight->zero_gradient();
+    of(40000);
+    expect_values(norm.weight->grad, {right[0], 0, 0, 0}, 1e-6);
+  }
+}
+
+TEST(LayerNorm, AConstantRowGivesTheBiasAndFiniteGradients) {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const int64_t width : {256, 1})
+      for (const double value : {1234.0, 1e-30, -3e30, 0.1}) {
+        Module root({.dtype = dtype});
+        LayerNorm norm{&root, "norm", {.width = width}};
+        Context context;
+        const Result r = differentiate([&](const auto& in) { return norm(in[0], context); },
+                                       {full({2, width}, value, dtype)});
+        expect_values(r.y, std::vector<double>(2 * width, 0.0));
+        expect_values(norm.weight->grad, std::vector<double>(width, 0.0));
+        for (const double g : r.gradients[0].values()) EXPECT_TRUE(std::isfinite(g)) << value;
+      }
+}
+
+struct Logits {
+  std::vector<double> of;       // B05
+  std::vector<double> weights;  // their softmax
+};
+const Logits kLogits[] = {{{-431, 279, 427}, {0, 0, 1}},
+                          {{1e8, 1e8}, {0.5, 0.5}},
+                          {{1, 2, 3}, {0.09003057317038046, 0.24472847105479767, 0.66524095577482189}},
+                          {{0, 0, -kInf}, {0.5, 0.5, 0}},
+                          {{3e38, -3e38, 3e38}, {0.5, 0, 0.5}},
+                          {{-kInf, -kInf}, {0, 0}}};
+
+// p (dy - sum p dy)
+std::vector<double> sent_back(const std::vector<double>& p, const std::vector<double>& dy) {
+  double mean = 0;
+  for (size_t i = 0; i < p.size(); ++i) mean += p[i] * dy[i];
+  std::vector<double> g;
+  for (size_t i = 0; i < p.size(); ++i) g.push_back(p[i] * (dy[i] - mean));
+  return g;
+}
+
+TEST(Softmax, LogitsOfAnySizeGiveTheRightWeightsAndGradients) {
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const Logits& c : kLogits) {
+      const std::vector<double> dy = {1, -2, 4};
+      const Result r = differentiate([](const auto& in) { return softmax(in[0]); }, {row(c.of, dtype)},
+                                     row({dy.begin(), dy.begin() + c.of.size()}, dtype));
+      expect_values(r.y, c.weights, tolerance);
+      expect_values(r.gradients[0], sent_back(c.weights, dy), tolerance);
+    }
+}
+
+// One query of 1, keys of such a size that the scores are the logits; -inf comes by the bias.
+TEST(Attention, ScoresOfAnySizeGiveTheRightMixtureAndGradients) {
+  const std::vector<double> values = {1, -2, 4};
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const Logits& c : kLogits)
+      for (const bool fused : {true, false}) {
+        const auto n = static_cast<int64_t>(c.of.size());
+        std::vector<double> keys = c.of, bias(c.of.size(), 0);
+        for (size_t i = 0; i < keys.size(); ++i)
+          if (keys[i] == -kInf) keys[i] = 0, bias[i] = -kInf;
+        Module root({.dtype = dtype});
+        ScaledDotProductAttention attention{&root, "attention"};
+        Context context;
+        const auto column = [&](const std::vector<double>& v) {
+          return tensor({1, 1, n, 1}, {v.begin(), v.begin() + n}, dtype);
+        };
+        const Tensor hidden = row(bias, dtype);
+        const Result r = differentiate(
+            [&](const auto& x) {
+              return fused ? attention(x[0], x[1], x[2], context, hidden)
+                           : attention.with_weights(x[0], x[1], x[2], context, hidden).output;
+            },
+            {full({1, 1, 1, 1}, 1, dtype), column(keys), column(values)}, full({1, 1, 1, 1}, 1, dtype));
+        double mixture = 0, query = 0, terms = 1;
+        const std::vector<double> dkeys = sent_back(c.weights, values);
+        for (size_t i = 0; i < keys.size(); ++i) {
+          mixture += c.weights[i] * values[i];
+          query += dkeys[i] * keys[i], terms += std::abs(dkeys[i] * keys[i]);
+        }
+        expect_values(r.y, {mixture}, 4 * tolerance);
+        expect_values(r.gradients[0], {query}, tolerance * terms);
+        expect_values(r.gradients[1], dkeys, 4 * tolerance);
+        expect_values(r.gradients[2], c.weights, tolerance);
+      }
+}
+
+}  // namespace
+}  // namespace bonsai::test
