@@ -402,5 +402,36 @@ TEST(Program, ChecksGradientsAndTimesStepsOfAConfig) {
   expect_failure(p.run({"inspect", "tiny.yaml", "--attention", "a"}), 2, {"needs a trained model"});
 }
 
+// A source in, an answer out: through every command that reads a checkpoint.
+TEST(Program, AnEncoderDecoderAnswers) {
+  const Program p;
+  write(p.folder / "pairs.yaml", "task: seq2seq\n"
+                                         "model: {n_layers: 1, n_encoder_layers: 1, n_heads: 2, d_model: 8, block_size: 8}\n"
+                                         "data: {longest: 5, alphabet: 4, evaluation_sequences: 10}\n"
+                                         "trainer: {max_steps: 3, batch_size: 4, sample_interval: 1}\n");
+  const Outcome train = p.run({"train", "pairs.yaml", "--out", "pairs"});
+  ASSERT_EQ(train.status, 0) << train.err;
+  const Outcome audit = p.run({"audit", "pairs.yaml"});
+  EXPECT_NE(audit.out.find("what it sees of a source: passed"), std::string::npos) << audit.out;
+  EXPECT_EQ(p.run({"inspect", "pairs.yaml"}).status, 0);
+  EXPECT_NE(p.run({"evaluate", "pairs"}).out.find("exact_match"), std::string::npos);
+  const Outcome answer = p.run({"generate", "pairs", "--prompt", "cab", "--max-tokens", "6", "--temperature", "0"});
+  EXPECT_EQ(answer.status, 0) << answer.err;
+  EXPECT_LE(answer.out.size(), 7u) << "the answer alone: " << answer.out;
+  expect_failure(p.run({"generate", "pairs"}), 2, {"--prompt is empty; give the source"});
+  expect_failure(p.run({"generate", "pairs", "--prompt", "x"}), 2, {"--prompt", "'x'"});
+  expect_failure(p.run({"generate", "pairs", "--prompt", "abcabcabc"}), 1, {"9 tokens", "block_size 8"});
+  const auto seen = nlohmann::json::parse(p.run({"inspect", "pairs", "--attention", "cab", "--json"}).out);
+  EXPECT_EQ(seen["source"], (std::vector<std::string>{"c", "a", "b"}));
+  const size_t written = seen["tokens"].size();
+  const auto shape = [&](const char* layer) {
+    const auto& heads = seen["weights"][layer];
+    return std::vector<size_t>{heads.size(), heads[0].size(), heads[0][0].size()};
+  };
+  EXPECT_EQ(shape("encoder.block.0.attention"), (std::vector<size_t>{2, 3, 3}));
+  EXPECT_EQ(shape("block.0.attention"), (std::vector<size_t>{2, written, written}));
+  EXPECT_EQ(shape("block.0.cross_attention"), (std::vector<size_t>{2, written, 3}));
+}
+
 }  // namespace
 }  // namespace bonsai::test
