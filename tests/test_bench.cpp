@@ -64,6 +64,24 @@ TEST(Bench, AProfileAddsUpAndItsTraceIsOneArrayOfCompleteEvents) {
                  {"none/trace.json could not be written"});
 }
 
+// BONSAI_ISA: the level that was asked for runs, or one sentence says why not.
+TEST(Bench, TheLevelThatWasAskedForRunsOrIsRefused) {
+  const Program p;
+  for (const std::string level : {"v2", "v3", "v4", "plain", "v9"}) {
+    ::setenv("BONSAI_ISA", level.c_str(), 1);
+    const Outcome o = p.run({"bench", "tiny.yaml", "--steps", "1", "--json"});
+    if (o.status == 0)
+      EXPECT_EQ(json_of(o)["isa"], level);
+    else
+      expect_failure(o, 1,
+                     {"[backend] BONSAI_ISA=" + level +
+                      (o.err.find("needs a processor") < o.err.size() ? " needs a processor"
+                                                                      : " is not a level of this build")});
+    EXPECT_NE(o.status == 0 && level == "v9", true);
+  }
+  ::unsetenv("BONSAI_ISA");
+}
+
 // Orphans become children of this process: there must be none.
 bool nobody_is_left() {
   for (int i = 0; i < 200; ++i) {
