@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "framework/autograd/tape.h"
+#include "framework/core/parallel.h"
 #include "framework/core/rng.h"
 #include "framework/core/tensor.h"
 
@@ -75,6 +76,12 @@ inline Result differentiate(const std::function<Tensor(const std::vector<Tensor>
   tape.backward(y, dy ? dy : random_tensor(y.shape(), y.dtype(), 99));
   return {kept, gradients_of(tape, watched)};
 }
+
+struct Threads {
+  explicit Threads(int count) { set_threads(count); }
+  ~Threads() { set_threads(before); }
+  int before = threads();
+};
 
 inline std::string error_of(const std::function<void()>& f) {
   try {

@@ -31,6 +31,17 @@ TEST(OpTable, EveryFusedOpEqualsItsComposedForm) {
   }
 }
 
+// The f64 kernels are built once, the f32 ones once a level: what is proven of the first holds for the others.
+TEST(OpTable, EveryResultAndGradientInF32IsThatOfF64) {
+  for (const OpCase& row : op_cases()) {
+    const Result single = differentiate(row.call, make_inputs(row, DType::f32));
+    const Result twice = differentiate(row.call, make_inputs(row, DType::f64));
+    EXPECT_LE(relative_error(single.y, twice.y), 1e-5) << row.name();
+    for (size_t i = 0; i < twice.gradients.size(); ++i)
+      EXPECT_LE(relative_error(single.gradients[i], twice.gradients[i]), 1e-5) << row.name() << " input " << i;
+  }
+}
+
 TEST(OpTable, ResultsAndGradientsHaveTheInputsType) {
   for (const OpCase& row : op_cases())
     for (const DType dtype : {DType::f32, DType::f64}) {

@@ -11,12 +11,6 @@
 namespace bonsai::test {
 namespace {
 
-struct Threads {
-  explicit Threads(int count) { set_threads(count); }
-  ~Threads() { set_threads(before); }
-  int before = threads();
-};
-
 // How often each tile ran; `inside` runs in every tile.
 std::vector<int> runs_of(int64_t count, const std::function<void()>& inside = {}) {
   std::vector<std::atomic<int>> runs(static_cast<size_t>(count));

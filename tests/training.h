@@ -65,13 +65,24 @@ class WatchedTask final : public Task {
   mutable size_t evaluations_ = 0;
 };
 
+inline RunConfig load_run(ConfigFile file, const std::vector<std::string>& settings = {}) {
+  for (const std::string& setting : settings) file.set(setting);
+  RunConfig defaults;
+  defaults.model.vocab_size = 0;
+  return file.load(defaults);
+}
+
+// A config to measure speed with, its data drawn: "char".
+inline RunConfig bench_run(const std::string& name, const std::vector<std::string>& settings = {}) {
+  RunConfig config =
+      load_run(ConfigFile(std::filesystem::path(BONSAI_SOURCE_DIR "/configs/bench") / (name + ".yaml")), settings);
+  prepare_data(config);
+  return config;
+}
+
 struct TinyRun {
-  explicit TinyRun(const std::vector<std::string>& settings = {}) {
-    ConfigFile file = ConfigFile::from_text(kTinyRun, "tiny.yaml");
-    for (const std::string& setting : settings) file.set(setting);
-    RunConfig defaults;
-    defaults.model.vocab_size = 0;
-    config = file.load(defaults);
+  explicit TinyRun(const std::vector<std::string>& settings = {})
+      : config(load_run(ConfigFile::from_text(kTinyRun, "tiny.yaml"), settings)) {
     config.data = task = std::make_shared<WatchedTask>(config.data);
     prepare_data(config);
   }

@@ -1,66 +1,175 @@
-// bonsai bench CONFIG: the time of the trainer's own step: draw the batch, forward, backward, clip, update,
-// read the loss.
+// bonsai bench CONFIG: the time of the trainer's own step (draw the batch, forward, backward, clip, update, read
+// the loss), or of writing text.
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
+#include <csignal>
+#include <optional>
 
-#include "framework/backend/backend.h"
+#include "framework/config/yaml.h"
 #include "framework/core/parallel.h"
 #include "tools/command.h"
+#include "tools/profile.h"
+#include "trainers/generate.h"
 #include "trainers/loop.h"
 
 namespace bonsai {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kTracedSteps = 10, kContinuations = 100;
+
+struct Arguments : ConfigArguments {
+  double seconds = 5;
+  int64_t steps = 0;
+  bool json = false, profile = false, generate = false, busy = false;
+  std::string trace;
+};
+
+// Another process that spins while this lives, to measure speed beside it.
+class BusyProcess {
+ public:
+  BusyProcess() : parent_(::getpid()), child_(::fork()) {
+    check(child_ >= 0, "bench", "no second process could be started");
+    if (child_ > 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also where the parent has no time to say goodbye
+    for (volatile uint64_t spins = 0; ::getppid() == parent_;)
+      for (int i = 0; i < 1000000; ++i) spins = spins + 1;
+    ::_exit(0);
+  }
+  ~BusyProcess() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+  BusyProcess(const BusyProcess&) = delete;
+  BusyProcess& operator=(const BusyProcess&) = delete;
+
+ private:
+  pid_t parent_, child_;
+};
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> times) {
+  const auto middle = times.begin() + static_cast<int64_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+struct Steps {
+  std::vector<double> ms;
+  StepResult last;
+};
+
+// `profile` is made where it is wanted, after the steps that only warm up.
+Steps measure_steps(Trainer& trainer, const Arguments& a, std::optional<Profile>& profile) {
+  const int64_t warmup = a.steps > 0 ? 0 : 3;
+  Steps all;
+  Clock::time_point begin = Clock::now();
+  const auto more = [&](int64_t step) {
+    if (a.steps > 0) return step < a.steps;
+    return step < warmup + 3 || milliseconds_since(begin) < a.seconds * 1000;
+  };
+  for (int64_t step = 0; more(step); ++step) {
+    if (step == warmup) {
+      begin = Clock::now();
+      if (a.profile) profile.emplace(trainer.config().trainer.type(), a.trace.empty() ? 0 : kTracedSteps);
+    }
+    const auto start = Clock::now();
+    if (profile) profile->part("batch");
+    all.last = trainer.step(step);
+    if (profile) profile->end_step();
+    if (step >= warmup) all.ms.push_back(milliseconds_since(start));
+  }
+  return all;
+}
+
+nlohmann::ordered_json bench_generation(Trainer& trainer, const Arguments& a) {
+  const int64_t count = trainer.config().model.block_size - 1;
+  if (count < 1) throw ConfigError("--generate needs a model.block_size of 2 or more");
+  const int64_t continuations = a.steps > 0 ? a.steps : kContinuations;
+  std::vector<double> times;
+  for (int64_t i = 0; i < continuations; ++i) {
+    const auto first = static_cast<int32_t>(i % trainer.config().model.vocab_size);
+    const auto start = Clock::now();
+    generate(trainer.model(), {first}, count, {.seed = static_cast<uint64_t>(i)});
+    times.push_back(milliseconds_since(start));
+  }
+  const double ms = median(times);
+  return {{"continuation_ms_median", ms},
+          {"tokens_per_continuation", count},
+          {"tokens_per_s", static_cast<double>(count) / ms * 1000},
+          {"parameters", trainer.parameter_count()},
+          {"continuations", continuations}};
+}
+
+nlohmann::ordered_json bench_steps(Trainer& trainer, const Arguments& a, std::optional<Profile>& profile) {
+  const Steps steps = measure_steps(trainer, a, profile);
+  const double ms = median(steps.ms);
+  return {{"step_ms_median", ms},
+          {"tokens_per_step", steps.last.tokens},
+          {"tokens_per_s", static_cast<double>(steps.last.tokens) / ms * 1000},
+          {"parameters", trainer.parameter_count()},
+          {"loss", steps.last.loss},
+          {"steps", steps.ms.size()}};
+}
+
+void bench(const Arguments& a) {
+  RunConfig config = a.load();
+  if (a.generate && config.device.threads == 0) set_threads(1);
+  if (a.profile) config.trainer.trace_nonfinite = false;  // one watches at a time
+  prepare_data(config);
+  Trainer trainer(config);
+  std::optional<BusyProcess> busy;
+  if (a.busy) busy.emplace();
+  std::optional<Profile> profile;
+  nlohmann::ordered_json object =
+      a.generate ? bench_generation(trainer, a) : bench_steps(trainer, a, profile);
+  object["threads"] = threads();
+  object["blas"] = cpu_info().blas;
+  object["isa"] = cpu_info().level;
+  if (a.busy) object["busy_processes"] = 1;
+  if (!a.trace.empty()) write_trace(*profile, a.trace);
+  if (a.json && profile) object["profile"] = profile_json(*profile);
+  if (a.json) return fmt::print("{}\n", object.dump());
+  for (const auto& [key, value] : object.items()) fmt::print("{:<24}{}\n", key, value.dump());
+  if (profile) fmt::print("\n{}", profile_table(*profile));
+}
+
+}  // namespace
 
 void add_bench(CLI::App& program) {
-  struct Arguments : ConfigArguments {
-    double seconds = 5;
-    int64_t steps = 0;
-    bool json = false;
-  };
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = program.add_subcommand("bench", "time training steps");
+  CLI::App* command = program.add_subcommand("bench", "time training steps, or the writing of text");
   a->add_to(*command);
   command->add_option("--seconds", a->seconds, "how long to measure")->check(number(between(0.01, 86400)));
-  command->add_option("--steps", a->steps, "or how many steps")->transform(whole_number(0));
+  command->add_option("--steps", a->steps, "or how many steps, or continuations")->transform(whole_number(0));
   command->add_flag("--json", a->json, "print one JSON object");
-  command->callback([a] {
-    using Clock = std::chrono::steady_clock;
-    RunConfig config = a->load();
-    prepare_data(config);
-    Trainer trainer(config);
-    const int64_t warmup = a->steps > 0 ? 0 : 3;
-    std::vector<double> times;
-    StepResult result;
-    Clock::time_point begin = Clock::now();
-    const auto more = [&](int64_t step) {
-      if (a->steps > 0) return step < a->steps;
-      return step < warmup + 3 || std::chrono::duration<double>(Clock::now() - begin).count() < a->seconds;
-    };
-    for (int64_t step = 0; more(step); ++step) {
-      const auto start = Clock::now();
-      result = trainer.step(step);
-      const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-      if (step >= warmup) times.push_back(ms);
-      if (step + 1 == warmup) begin = Clock::now();
-    }
-    std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2), times.end());
-    const double median = times[times.size() / 2];
-    const nlohmann::ordered_json object = {{"step_ms_median", median},
-                                           {"tokens_per_step", result.tokens},
-                                           {"tokens_per_s", static_cast<double>(result.tokens) / median * 1000},
-                                           {"parameters", trainer.parameter_count()},
-                                           {"loss", result.loss},
-                                           {"steps", times.size()},
-                                           {"threads", threads()},
-                                           {"blas", cpu_info().blas},
-                                           {"isa", cpu_info().level}};
-    if (a->json)
-      fmt::print("{}\n", object.dump());
-    else
-      for (const auto& [key, value] : object.items()) fmt::print("{:<16} {}\n", key, value.dump());
-  });
+  CLI::Option* profile = command->add_flag("--profile", a->profile,
+                                           "the time of each op, forward and backward, and of the rest");
+  command
+      ->add_option(
+          "--trace", a->trace,
+          fmt::format("with --profile: write a timeline of the first {} steps, for chrome://tracing or "
+                      "Perfetto; none is written where this is not given",
+                      kTracedSteps))
+      ->needs(profile)
+      ->check(not_empty())
+      ->type_name("FILE");
+  command
+      ->add_flag("--generate", a->generate,
+                 fmt::format("time {} continuations of one token to a full block instead, on one thread",
+                             kContinuations))
+      ->excludes(profile);
+  command->add_flag("--busy", a->busy, "beside another process that keeps one core busy");
+  command->callback([a] { bench(*a); });
 }
 
 }  // namespace bonsai

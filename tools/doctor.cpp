@@ -26,7 +26,8 @@ void add_doctor(CLI::App& program) {
     fmt::print("version     {}\n", BONSAI_VERSION);
     fmt::print("processor   {}\n", processor());
     fmt::print("threads     {}\n", threads());
-    fmt::print("kernels     {} (of {})\n", cpu.level, fmt::join(cpu.levels, ", "));
+    fmt::print("kernels     {} (built for {}; this processor runs {})\n", cpu.level, fmt::join(cpu.levels, ", "),
+               fmt::join(cpu.runnable, ", "));
     fmt::print("BLAS        {}\n", cpu.blas);
     fmt::print("cuda        this build has no CUDA backend\n");
   });

@@ -35,14 +35,18 @@ StepResult Trainer::accumulate_gradients(int64_t step) {
   arena_.zero_gradients();
   StepResult result;
   for (int64_t micro = 0; micro < c.accumulation; ++micro) {
+    mark_part("batch");
     const Batch batch = config_.data->batch({.seed = seed, .step = step, .micro_batch = micro}, c.batch_size);
     Context context{
         .training = true,
         .random = {
             .seed = seed, .step = static_cast<uint32_t>(step), .micro_batch = static_cast<uint16_t>(micro)}};
+    mark_part("forward");
     Tape tape;
     const LossSum loss = loss_of(model_, batch, context);
+    mark_part("backward");
     tape.backward(loss.sum);
+    mark_part("loss");
     result.loss += loss.sum.item();
     result.tokens += loss.tokens;
   }
@@ -58,6 +62,7 @@ StepResult Trainer::step(int64_t step) {
   result.loss = result.tokens > 0 ? result.loss / static_cast<double>(result.tokens) : 0;
   if (!std::isfinite(result.loss) || trace.found()) fail_not_finite(step, result.loss, trace);
   result.learning_rate = learning_rate(config_.schedule, step, config_.trainer.max_steps);
+  mark_part("update");
   const StepState state = optimizer_.step(step, result.learning_rate, result.tokens);
   if (!state.finite) fail_not_finite(step, result.loss, trace);
   result.gradient_norm = state.gradient_norm;

@@ -11,26 +11,32 @@ namespace {
 
 thread_local Tape* innermost = nullptr;
 
-// One bit a tape ever made: has its backward been run? Asked only for a tensor of another tape.
+// The tapes whose backward has not been run. Asked only for a tensor of another tape.
 class TapeRegister {
  public:
   uint64_t enter() {
     std::lock_guard lock(mutex_);
-    spent_.push_back(false);
-    return spent_.size() - 1;
+    unspent_.push_back(++last_);
+    return last_;
   }
   void spend(uint64_t id) {
     std::lock_guard lock(mutex_);
-    spent_[id] = true;
+    if (const auto at = find(id); at != unspent_.end()) unspent_.erase(at);
   }
   bool spent(uint64_t id) {
     std::lock_guard lock(mutex_);
-    return spent_[id];
+    return find(id) == unspent_.end();
   }
 
  private:
+  std::vector<uint64_t>::iterator find(uint64_t id) {
+    const auto at = std::lower_bound(unspent_.begin(), unspent_.end(), id);
+    return at != unspent_.end() && *at == id ? at : unspent_.end();
+  }
+
   std::mutex mutex_;
-  std::vector<bool> spent_ = {true};  // tape 0 is no tape
+  uint64_t last_ = 0;              // tape 0 is no tape
+  std::vector<uint64_t> unspent_;  // in rising order
 };
 
 TapeRegister& tapes() {
@@ -94,12 +100,37 @@ GradView grad_view(Sink::Into& into) {
   return {into.grad.mutable_data(), into.add};
 }
 
+struct Tape::Spare {
+  explicit Spare(bool& gone) : gone(gone) {}
+  ~Spare() { gone = true; }
+  std::vector<Node> nodes;
+  std::vector<Slot> slots;
+  std::vector<int32_t> input_slots;
+  std::vector<SavedTensor> saved;
+  std::vector<std::byte> args;
+  std::vector<std::pair<Parameter*, int32_t>> parameter_slots;
+  bool& gone;
+};
+
+void Tape::swap_lists() {
+  thread_local bool gone = false;  // at the end of a thread
+  thread_local Spare spare(gone);
+  if (gone) return;
+  nodes_.swap(spare.nodes), slots_.swap(spare.slots), input_slots_.swap(spare.input_slots);
+  saved_.swap(spare.saved), args_.swap(spare.args), parameter_slots_.swap(spare.parameter_slots);
+}
+
 Tape::Tape(Start start) : id_(tapes().enter()) {
+  swap_lists();
   if (start == Start::open) open();
 }
 
 Tape::~Tape() {
-  if (unlink()) return;
+  if (unlink()) {
+    nodes_.clear(), slots_.clear(), input_slots_.clear(), saved_.clear(), args_.clear(), parameter_slots_.clear();
+    swap_lists();
+    return;
+  }
   std::fputs("[tape] destroyed on another thread than it was opened on\n", stderr);
   std::abort();
 }

@@ -157,6 +157,10 @@ class Tape {
     bool own = false;      // the gradient was made by a sink: no other tensor shares its elements
   };
 
+  // The lists of the last tape of this thread that went: the next one need not grow them again.
+  struct Spare;
+  void swap_lists();
+
   bool holds() const;  // is it among this thread's open tapes
   bool unlink();
   int32_t slot_of(const Tensor& x);

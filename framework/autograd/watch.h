@@ -1,5 +1,5 @@
 // Who looks at every op of this thread while it runs, forward and backward: the tracer of values that
-// are not finite, and the mutants that the gradient check must catch.
+// are not finite, the mutants that the gradient check must catch, the profile.
 #pragma once
 
 #include <functional>
@@ -22,12 +22,17 @@ class OpWatcher {
   // What it gave for an input: the gradient, or where the op adds to a running one, that.
   virtual void gradient(const char* /*op*/, size_t /*node*/, size_t /*input*/, Tensor& /*gradient*/) {}
   virtual void done() {}  // backward of this node
+  virtual void part(const char* /*name*/) {}  // a training step goes on to this part of its work
 
   // Who replaces gradients (puts another tensor there; this one may be shared) gets each apart from running sums.
   virtual bool replaces() const { return false; }
 
   static OpWatcher* active();  // null: nobody watches
 };
+
+inline void mark_part(const char* name) {
+  if (OpWatcher* watcher = OpWatcher::active()) watcher->part(name);
+}
 
 class ScopedWatcher {
  public:

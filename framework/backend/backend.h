@@ -35,6 +35,7 @@ void check_faults(const char* op, Device device);
 struct CpuInfo {
   std::string level;         // instruction-set level of the f32 kernels: v2, v3, v4 or plain
   std::vector<std::string> levels;  // those this program holds
+  std::vector<std::string> runnable;  // and of these, those that this processor runs
   std::string blas;          // OpenBLAS's own words, or "own (...)" when its self-check failed
 };
 const CpuInfo& cpu_info();

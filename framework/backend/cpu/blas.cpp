@@ -1,9 +1,12 @@
 // The calls into OpenBLAS, its self-check, and the loops that stand in for it.
+#include "framework/backend/cpu/blas.h"
+
 #include <cblas.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
-#include <string>
+#include <limits>
 #include <vector>
 
 #include "framework/backend/cpu/gemm.h"
@@ -17,93 +20,174 @@ int narrow(int64_t n) { return static_cast<int>(n); }
 // BLAS refuses a leading dimension of 0, which an empty operand may have.
 int leading(int64_t n) { return static_cast<int>(std::max<int64_t>(1, n)); }
 
-void blas_multiply(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, bool ta,
-                   const float* b, int64_t ldb, bool tb, float beta, float* c, int64_t ldc) {
-  cblas_sgemm(CblasRowMajor, transposed(ta), transposed(tb), narrow(m), narrow(n), narrow(k), alpha,
-              a, leading(lda), b, leading(ldb), beta, c, leading(ldc));
+void sgemm(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, bool ta, const float* b,
+           int64_t ldb, bool tb, float beta, float* c, int64_t ldc) {
+  cblas_sgemm(CblasRowMajor, transposed(ta), transposed(tb), narrow(m), narrow(n), narrow(k), alpha, a,
+              leading(lda), b, leading(ldb), beta, c, leading(ldc));
 }
-void blas_multiply(int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda, bool ta,
-                   const double* b, int64_t ldb, bool tb, double beta, double* c, int64_t ldc) {
-  cblas_dgemm(CblasRowMajor, transposed(ta), transposed(tb), narrow(m), narrow(n), narrow(k), alpha,
-              a, leading(lda), b, leading(ldb), beta, c, leading(ldc));
-}
-
-void blas_multiply_vector(bool rows, int64_t n, int64_t k, float alpha, const float* matrix, int64_t ld, const float* x,
-                          int64_t x_step, float beta, float* y) {
-  cblas_sgemv(CblasRowMajor, transposed(!rows), narrow(rows ? n : k), narrow(rows ? k : n), alpha, matrix, leading(ld), x,
-              narrow(x_step), beta, y, 1);
-}
-void blas_multiply_vector(bool rows, int64_t n, int64_t k, double alpha, const double* matrix, int64_t ld, const double* x,
-                          int64_t x_step, double beta, double* y) {
-  cblas_dgemv(CblasRowMajor, transposed(!rows), narrow(rows ? n : k), narrow(rows ? k : n), alpha, matrix, leading(ld), x,
-              narrow(x_step), beta, y, 1);
+void dgemm(int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda, bool ta,
+           const double* b, int64_t ldb, bool tb, double beta, double* c, int64_t ldc) {
+  cblas_dgemm(CblasRowMajor, transposed(ta), transposed(tb), narrow(m), narrow(n), narrow(k), alpha, a,
+              leading(lda), b, leading(ldb), beta, c, leading(ldc));
 }
 
-// Small whole numbers: every order of adding gives the same bits, so equality is exact. The sizes
-// reach the kernels for full tiles and for edges, and C starts as NaN, which beta = 0 must not read.
-template <class T>
-bool agrees(int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
-  std::vector<T> a(m * k), b(k * n), c(m * n, static_cast<T>(std::strtod("nan", nullptr))), own(m * n);
-  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<T>(int(i * 7 % 11) - 5);
-  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<T>(int(i * 5 % 13) - 6);
-  const int64_t lda = ta ? m : k, ldb = tb ? k : n;
-  blas_multiply(m, n, k, T(1), a.data(), lda, ta, b.data(), ldb, tb, T(0), c.data(), n);
-  own_multiply<T>(m, n, k, T(1), a.data(), lda, ta, b.data(), ldb, tb, T(0), own.data(), n);
-  if (c != own) return false;
-  // The first row again, as a matrix times a vector.
-  std::vector<T> row(n, static_cast<T>(std::strtod("nan", nullptr)));
-  blas_multiply_vector(tb, n, k, T(1), b.data(), ldb, a.data(), ta ? m : 1, T(0), row.data());
-  return std::equal(row.begin(), row.end(), own.begin());
+void sgemv(bool rows, int64_t n, int64_t k, float alpha, const float* matrix, int64_t ld, const float* x,
+           int64_t x_step, float beta, float* y) {
+  cblas_sgemv(CblasRowMajor, transposed(!rows), narrow(rows ? n : k), narrow(rows ? k : n), alpha, matrix,
+              leading(ld), x, narrow(x_step), beta, y, 1);
+}
+void dgemv(bool rows, int64_t n, int64_t k, double alpha, const double* matrix, int64_t ld, const double* x,
+           int64_t x_step, double beta, double* y) {
+  cblas_dgemv(CblasRowMajor, transposed(!rows), narrow(rows ? n : k), narrow(rows ? k : n), alpha, matrix,
+              leading(ld), x, narrow(x_step), beta, y, 1);
 }
 
 template <class T>
-bool blas_is_right() {
-  for (bool ta : {false, true})
-    for (bool tb : {false, true})
-      if (!agrees<T>(33, 37, 29, ta, tb) || !agrees<T>(64, 48, 96, ta, tb)) return false;
-  return true;
+void own_multiply_vector(bool rows, int64_t n, int64_t k, T alpha, const T* matrix, int64_t ld, const T* x,
+                         int64_t x_step, T beta, T* y) {
+  own_multiply(1, n, k, alpha, x, x_step, true, matrix, ld, rows, beta, y, n);
 }
+
+// A matrix of small whole numbers, which every order of adding sums to the same bits, and how it lies in memory:
+// rows a little longer than they need be.
+struct Sample {
+  int64_t rows, columns;
+  std::vector<double> values;  // row-major
+
+  Sample(int64_t rows, int64_t columns, uint32_t seed)
+      : rows(rows), columns(columns), values(static_cast<size_t>(rows * columns)) {
+    for (double& v : values) {
+      seed = seed * 1664525 + 1013904223;
+      v = static_cast<double>((seed >> 16) % 11) - 5;
+    }
+  }
+  static constexpr int64_t kPadding = 3;
+  int64_t ld(bool turned) const { return (turned ? rows : columns) + kPadding; }
+  template <class T>
+  std::vector<T> stored(bool turned) const {
+    std::vector<T> out(static_cast<size_t>((turned ? columns : rows) * ld(turned)),
+                       std::numeric_limits<T>::quiet_NaN());
+    const int64_t down = turned ? 1 : ld(false), along = turned ? ld(true) : 1;
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j)
+        out.data()[i * down + j * along] = static_cast<T>(values.data()[i * columns + j]);
+    return out;
+  }
+};
+
+// One product, its operands stored either way, in both types.
+class Trial {
+ public:
+  Trial(int64_t m, int64_t n, int64_t k, int passes)
+      : m_(m), n_(n), k_(k), passes_(passes), a_(m, k, 1), b_(k, n, 2), right_(static_cast<size_t>(m * n)) {
+    own_multiply<double>(m, n, k, 1, a_.values.data(), k, false, b_.values.data(), n, false, 0, right_.data(),
+                         n);
+  }
+
+  template <class T>
+  bool passes(const Products<T>& blas) const {
+    for (bool tb : {false, true}) {
+      const std::vector<T> b = b_.stored<T>(tb);
+      for (bool ta : {false, true})
+        if (!passes(blas, a_.stored<T>(ta), ta, b, tb)) return false;
+    }
+    return true;
+  }
+
+ private:
+  // C = A B over NaN, which beta = 0 must not read; in a second pass C += 2 A B. The first row again by a vector.
+  template <class T>
+  bool passes(const Products<T>& blas, const std::vector<T>& a, bool ta, const std::vector<T>& b,
+              bool tb) const {
+    const int64_t ldc = n_ + Sample::kPadding;
+    std::vector<T> c(static_cast<size_t>(m_ * ldc), std::numeric_limits<T>::quiet_NaN()), row = c;
+    for (int again = 0; again < passes_; ++again) {
+      const T alpha = again ? 2 : 1, beta = again ? 1 : 0, factor = again ? 3 : 1;
+      blas.matrix(m_, n_, k_, alpha, a.data(), a_.ld(ta), ta, b.data(), b_.ld(tb), tb, beta, c.data(), ldc);
+      for (int64_t i = 0; i < m_; ++i)
+        if (!is_row(c.data() + i * ldc, i, factor)) return false;
+      blas.vector(tb, n_, k_, alpha, b.data(), b_.ld(tb), a.data(), ta ? a_.ld(true) : 1, beta, row.data());
+      if (!is_row(row.data(), 0, factor)) return false;
+    }
+    return true;
+  }
+  template <class T>
+  bool is_row(const T* got, int64_t i, T factor) const {
+    for (int64_t j = 0; j < n_; ++j)
+      if (!(got[j] == factor * static_cast<T>(right_.data()[i * n_ + j]))) return false;
+    return true;
+  }
+
+  int64_t m_, n_, k_;
+  int passes_;
+  Sample a_, b_;
+  std::vector<double> right_;
+};
 
 struct Choice {
   bool own;
   std::string text;
-  Choice() {
-    openblas_set_num_threads(1);  // our tiles are the parallelism
-    const char* wanted = std::getenv("BONSAI_BLAS");
-    const std::string library = std::string(openblas_get_config()) + " " + openblas_get_corename();
-    check(!wanted || std::string(wanted) == "own", "backend", "BONSAI_BLAS is '{}'; give own, or leave it unset",
-          wanted ? wanted : "");
-    if (wanted) {
-      own = true, text = "own loops (BONSAI_BLAS=own)";
-    } else {
-      own = !blas_is_right<float>() || !blas_is_right<double>();
-      text = own ? "own loops (" + library + " failed its self-check)" : library;
-    }
-  }
+  Blas use;
 };
 
-const Choice& choice() {
-  static const Choice c;
+Choice choose(const Blas& found) {
+  if (is_right(found)) return {false, found.name, found};
+  std::fputs(
+      fmt::format("[backend] {} gives wrong products on this processor, so Bonsai multiplies with its own "
+                  "loops, which are slower\n",
+                  found.name)
+          .c_str(),
+      stderr);
+  return {true, "own loops (" + found.name + " failed its self-check)", own_blas()};
+}
+
+Choice choose_at_start() {
+  const char* wanted = std::getenv("BONSAI_BLAS");
+  check(!wanted || std::string(wanted) == "own", "backend",
+        "BONSAI_BLAS is '{}'; give own, or leave it unset", wanted ? wanted : "");
+  return wanted ? Choice{true, "own loops (BONSAI_BLAS=own)", own_blas()} : choose(openblas());
+}
+
+Choice& choice() {
+  static Choice c = choose_at_start();
   return c;
 }
 
 template <class T>
-void choose_multiply(int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, bool ta,
-                     const T* b, int64_t ldb, bool tb, T beta, T* c, int64_t ldc) {
-  if (choice().own || k == 0)
-    own_multiply(m, n, k, alpha, a, lda, ta, b, ldb, tb, beta, c, ldc);
-  else
-    blas_multiply(m, n, k, alpha, a, lda, ta, b, ldb, tb, beta, c, ldc);
+void multiply_with(const Products<T>& use, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
+                   bool ta, const T* b, int64_t ldb, bool tb, T beta, T* c, int64_t ldc) {
+  const auto run = k == 0 ? own_multiply<T> : use.matrix;
+  run(m, n, k, alpha, a, lda, ta, b, ldb, tb, beta, c, ldc);
 }
 
 }  // namespace
+
+Blas openblas() {
+  openblas_set_num_threads(1);  // our tiles are the parallelism
+  return {std::string(openblas_get_config()) + " " + openblas_get_corename(), {sgemm, sgemv}, {dgemm, dgemv}};
+}
+
+Blas own_blas() {
+  return {"own loops",
+          {own_multiply<float>, own_multiply_vector<float>},
+          {own_multiply<double>, own_multiply_vector<double>}};
+}
+
+// OpenBLAS has kernels of its own for products below a million multiplications, and goes through k in parts.
+bool is_right(const Blas& blas) {
+  const Trial small(33, 37, 29, 2), large(33, 47, 651, 1);
+  return small.passes(blas.f32) && small.passes(blas.f64) && large.passes(blas.f32) && large.passes(blas.f64);
+}
+
+ScopedBlas::ScopedBlas(const Blas& found) { choice() = choose(found); }
+ScopedBlas::~ScopedBlas() { choice() = choose_at_start(); }
 
 bool use_own_blas() { return choice().own; }
 const char* blas_description() { return choice().text.c_str(); }
 
 template <class T>
-void own_multiply(int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, bool ta,
-                  const T* b, int64_t ldb, bool tb, T beta, T* c, int64_t ldc) {
+void own_multiply(int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, bool ta, const T* b,
+                  int64_t ldb, bool tb, T beta, T* c, int64_t ldc) {
   constexpr int64_t kBlock = 64;
   for (int64_t i = 0; i < m && beta == 0; ++i) std::fill_n(c + i * ldc, n, T(0));
   for (int64_t k0 = 0; k0 < k; k0 += kBlock)
@@ -119,27 +203,25 @@ void own_multiply(int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t 
 }
 template void own_multiply(int64_t, int64_t, int64_t, float, const float*, int64_t, bool, const float*,
                            int64_t, bool, float, float*, int64_t);
-template void own_multiply(int64_t, int64_t, int64_t, double, const double*, int64_t, bool,
-                           const double*, int64_t, bool, double, double*, int64_t);
+template void own_multiply(int64_t, int64_t, int64_t, double, const double*, int64_t, bool, const double*,
+                           int64_t, bool, double, double*, int64_t);
 
 void multiply(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, bool ta,
               const float* b, int64_t ldb, bool tb, float beta, float* c, int64_t ldc) {
-  choose_multiply(m, n, k, alpha, a, lda, ta, b, ldb, tb, beta, c, ldc);
+  multiply_with(choice().use.f32, m, n, k, alpha, a, lda, ta, b, ldb, tb, beta, c, ldc);
 }
 void multiply(int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda, bool ta,
               const double* b, int64_t ldb, bool tb, double beta, double* c, int64_t ldc) {
-  choose_multiply(m, n, k, alpha, a, lda, ta, b, ldb, tb, beta, c, ldc);
+  multiply_with(choice().use.f64, m, n, k, alpha, a, lda, ta, b, ldb, tb, beta, c, ldc);
 }
 
 void multiply_vector(bool rows, int64_t n, int64_t k, float alpha, const float* matrix, int64_t ld,
                      const float* x, int64_t x_step, float beta, float* y) {
-  choice().own ? own_multiply(1, n, k, alpha, x, x_step, true, matrix, ld, rows, beta, y, n)
-               : blas_multiply_vector(rows, n, k, alpha, matrix, ld, x, x_step, beta, y);
+  choice().use.f32.vector(rows, n, k, alpha, matrix, ld, x, x_step, beta, y);
 }
 void multiply_vector(bool rows, int64_t n, int64_t k, double alpha, const double* matrix, int64_t ld,
                      const double* x, int64_t x_step, double beta, double* y) {
-  choice().own ? own_multiply(1, n, k, alpha, x, x_step, true, matrix, ld, rows, beta, y, n)
-               : blas_multiply_vector(rows, n, k, alpha, matrix, ld, x, x_step, beta, y);
+  choice().use.f64.vector(rows, n, k, alpha, matrix, ld, x, x_step, beta, y);
 }
 
 }  // namespace bonsai::cpu

@@ -95,8 +95,11 @@ const KernelTable& table(DType dtype) {
 
 const CpuInfo& info() {
   static const CpuInfo known = [] {
-    CpuInfo i{chosen_level().name, {}, blas_description()};
-    for (const Level& level : kLevels) i.levels.push_back(level.name);
+    CpuInfo i{chosen_level().name, {}, {}, blas_description()};
+    for (const Level& level : kLevels) {
+      i.levels.push_back(level.name);
+      if (runs_here(level.name)) i.runnable.push_back(level.name);
+    }
     return i;
   }();
   return known;

@@ -1,0 +1,207 @@
+#include "framework/autograd/profile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace bonsai {
+namespace {
+
+thread_local Profile* current = nullptr;
+
+using Work = Profile::Work;
+
+// What a kernel's arguments say of its work, element by element of the list.
+struct Counter {
+  size_t element;
+  int writes;  // how often a result is touched: twice where the kernel also reads it
+  Work work = {};
+
+  void bytes(const void* data, const Shape& shape, DType dtype, int times) {
+    if (data)
+      work.bytes += static_cast<double>(times * shape.elements()) * static_cast<double>(size_of(dtype));
+  }
+  void operator()(const View& x) { bytes(x.data, x.shape, x.dtype, 1); }
+  void operator()(const MutView& y) { bytes(y.data, y.shape, y.dtype, writes); }
+  void operator()(const Blocks& b) {
+    work.bytes += static_cast<double>((b.add ? 3 : 2) * b.outer * b.inner) * static_cast<double>(element);
+  }
+  void operator()(const Gemm& g) {
+    double products = 1;
+    for (const int64_t n : g.batch) products *= static_cast<double>(n);
+    work.flops +=
+        2 * products * static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
+  }
+  template <class T>
+  void operator()(const T&) {}
+};
+
+// Query and key pairs that position allows.
+double pairs(const Attention& a) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < a.queries; ++i) {
+    const int64_t at = i + a.keys - a.queries;
+    const int64_t first = a.window > 0 ? std::max<int64_t>(0, at - a.window + 1) : 0;
+    const int64_t after = a.causal ? at + 1 : a.window > 0 ? at + a.window : a.keys;
+    count += std::max<int64_t>(0, std::min(a.keys, after) - first);
+  }
+  return static_cast<double>(a.batch * a.heads * count);
+}
+
+bool updates(const char* kernel) {
+  return !std::strcmp(kernel, "accumulate") || !std::strcmp(kernel, "adamw");
+}
+
+template <class... Args>
+Work work_of(const char* kernel, DType dtype, const Args&... args) {
+  Counter counter{size_of(dtype), updates(kernel) ? 2 : 1};
+  (counter(args), ...);
+  return counter.work;
+}
+// Of the table only the rows that are asked for are read.
+Work work_of(const char*, DType, const View&, const View& ids, const MutView& y, Faults*) {
+  Counter counter{0, 2};
+  counter(ids), counter(y);
+  return counter.work;
+}
+// Scores and results; backward makes the scores again, and the gradients of weights, queries, keys and values.
+Work work_of(const char*, DType, const Attention& a) {
+  return {.flops = pairs(a) * static_cast<double>(2 * a.d_k + 2 * a.d_v)};
+}
+Work work_of(const char*, DType, const Attention& a, const AttentionGradients&) {
+  return {.flops = pairs(a) * static_cast<double>(6 * a.d_k + 4 * a.d_v)};
+}
+
+template <auto kEntry>
+struct Timed;
+template <class... Args, Kernel<void(Args...)> KernelTable::*kEntry>
+struct Timed<kEntry> {
+  static void run(Args... args) {
+    const Kernel<void(Args...)>& kernel = Profile::plain().*kEntry;
+    const int64_t begin = Profile::now();
+    kernel.run(args...);
+    Profile::ran(kernel.name, begin, work_of(kernel.name, kernel.dtype, args...));
+  }
+};
+
+void wrap(KernelTable& table) {
+#define KERNEL(name, arguments) \
+  if (table.name.run) table.name.run = Timed<&KernelTable::name>::run;
+#define OP(name, functor, saves, domain) KERNEL(name, ) KERNEL(name##_backward, )
+#include "framework/backend/kernels.def"
+  BONSAI_ELEMENTWISE(OP)
+#undef OP
+#undef KERNEL
+}
+
+void add_to(Work& sum, const Work& w) { sum.flops += w.flops, sum.bytes += w.bytes; }
+
+}  // namespace
+
+const KernelTable& Profile::plain() { return current->plain_; }
+
+int64_t Profile::now() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void Profile::ran(const char* kernel, int64_t begin, const Work& work) {
+  current->ran_.push_back({kernel, begin, now(), work});
+}
+
+Profile::Profile(DType dtype, int64_t traced_steps)
+    : traced_steps_(traced_steps),
+      plain_(kernels(Device{}, dtype)),
+      kernels_(Device{}, dtype, wrap),
+      watch_(*this) {
+  check(!current, "profile", "this thread is being profiled already");
+  current = this;
+}
+
+Profile::~Profile() { current = nullptr; }
+
+void Profile::keep(Event::Kind kind, const std::string& name, int64_t begin, int64_t end, const Work& work) {
+  if (steps_ >= traced_steps_) return;
+  const std::string* layer = PathScope::current();
+  events_.push_back({kind, name, layer && kind != Event::part ? *layer : "", begin, end, work});
+}
+
+void Profile::add(const std::string& op, int64_t begin, int64_t end, const Work& work) {
+  Row& row = rows_[{part_, op}];
+  ++row.calls;
+  row.ns += end - begin;
+  add_to(row.work, work);
+  in_ops_ += end - begin;
+}
+
+// The work of the kernels that ran since the last call.
+Work Profile::take_work() {
+  Work sum;
+  for (const Ran& r : ran_) {
+    add_to(sum, r.work);
+    keep(Event::kernel, r.kernel, r.begin, r.end, r.work);
+  }
+  ran_.clear();
+  return sum;
+}
+
+void Profile::close_part(int64_t end) {
+  // Kernels that no op called stand for themselves.
+  for (const Ran& r : ran_) add(r.kernel, r.begin, r.end, r.work);
+  take_work();
+  if (part_.empty()) return;
+  Row& row = rows_[{part_, ""}];
+  ++row.calls;
+  row.ns += end - part_begin_ - in_ops_;
+  ns_ += end - part_begin_;
+  keep(Event::part, part_, part_begin_, end, {});
+  in_ops_ = 0;
+}
+
+void Profile::part(const char* name) {
+  if (part_ == name) return;
+  const int64_t time = now();
+  close_part(time);
+  part_ = name;
+  part_begin_ = time;
+}
+
+void Profile::end_step() {
+  close_part(now());
+  part_.clear();
+  ++steps_;
+}
+
+std::vector<Profile::Row> Profile::rows() const {
+  std::vector<Row> all;
+  for (const auto& [key, row] : rows_) all.push_back({key.first, key.second, row.calls, row.ns, row.work});
+  std::stable_sort(all.begin(), all.end(), [](const Row& a, const Row& b) { return a.ns > b.ns; });
+  return all;
+}
+
+void Profile::result(const char* op, std::span<const TensorRef>, const Tensor&) {
+  if (backward_of_ || ran_.empty()) return;  // part of a gradient, or an op that only renames
+  const int64_t begin = ran_.front().begin, end = now();
+  const Work work = take_work();
+  add(op, begin, end, work);
+  keep(Event::op, op, begin, end, work);
+}
+
+void Profile::upstream(const char* op, size_t, const Tensor&, const std::vector<Tensor>&) {
+  for (const Ran& r : ran_) add(r.kernel, r.begin, r.end, r.work);
+  take_work();
+  backward_of_ = op;
+  backward_begin_ = now();
+}
+
+void Profile::done() {
+  const int64_t end = now();
+  const bool worked = !ran_.empty();
+  const Work work = take_work();
+  if (worked) {
+    add(backward_of_, backward_begin_, end, work);
+    keep(Event::op, backward_of_, backward_begin_, end, work);
+  }
+  backward_of_ = nullptr;
+}
+
+}  // namespace bonsai

@@ -1,0 +1,149 @@
+// A step that asks the system for memory is slow at a time that nobody chose, and one that keeps a little ends a
+// long run: from the third step on nothing comes from the system and nothing stays.
+#include <malloc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "tests/training.h"
+
+namespace {
+
+struct Counts {
+  std::atomic<int64_t> calls{0}, bytes{0}, largest{0}, maps{0};
+} counts;
+
+void note(size_t bytes) noexcept {
+  const auto size = static_cast<int64_t>(bytes);
+  ++counts.calls;
+  counts.bytes += size;
+  for (int64_t before = counts.largest;
+       before < size && !counts.largest.compare_exchange_weak(before, size);) {
+  }
+}
+
+}  // namespace
+
+// Every allocation of this program and its libraries passes here.
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+
+void* malloc(size_t bytes) noexcept {
+  note(bytes);
+  return __libc_malloc(bytes);
+}
+void* calloc(size_t count, size_t bytes) noexcept {
+  note(count * bytes);
+  return __libc_calloc(count, bytes);
+}
+void* realloc(void* block, size_t bytes) noexcept {
+  note(bytes);
+  return __libc_realloc(block, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
+  note(bytes);
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** block, size_t alignment, size_t bytes) noexcept {
+  note(bytes);
+  return (*block = __libc_memalign(alignment, bytes)) ? 0 : ENOMEM;
+}
+void* mmap(void* at, size_t bytes, int protection, int flags, int file, off_t offset) noexcept {
+  ++counts.maps;
+  return reinterpret_cast<void*>(::syscall(SYS_mmap, at, bytes, protection, flags, file, offset));
+}
+}
+
+namespace bonsai::test {
+namespace {
+
+// What /proc/self/status says of this, in bytes.
+int64_t status(const std::string& key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key + ":")) return std::stoll(line.substr(key.size() + 1)) * 1024;
+  ADD_FAILURE() << "no " << key;
+  return 0;
+}
+
+// While it lives, the system gives this process no more memory: whoever asks gets none.
+class NoMoreMemory {
+ public:
+  NoMoreMemory() {
+    ::getrlimit(RLIMIT_AS, &before_);
+    struct rlimit now = before_;
+    now.rlim_cur = static_cast<rlim_t>(status("VmSize"));
+    EXPECT_EQ(::setrlimit(RLIMIT_AS, &now), 0);
+  }
+  ~NoMoreMemory() { ::setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  struct rlimit before_;
+};
+
+// What glibc took from the system: by moving the break, and by mappings.
+std::pair<size_t, size_t> heap() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return {info.arena, info.hblkhd};
+}
+
+void expect_no_allocation(const RunConfig& config, int threads, const char* name) {
+  const Threads scope(threads);
+  Trainer trainer(config);
+  constexpr int kFirst = 2, kLast = 20;
+  for (int step = 0; step < kFirst; ++step) trainer.step(step);
+  const auto misses = pool({}).statistics().misses;
+  const auto before = heap();
+  std::string error;
+  {
+    const NoMoreMemory limit;
+    counts.calls = counts.bytes = counts.largest = counts.maps = 0;
+    error = error_of([&] {
+      for (int step = kFirst; step < kLast; ++step) trainer.step(step);
+    });
+  }
+  const int64_t calls = counts.calls, bytes = counts.bytes, largest = counts.largest, maps = counts.maps;
+  EXPECT_EQ(error, "no error");
+  EXPECT_EQ(maps, 0);
+  EXPECT_EQ(heap(), before) << "the heap grew";
+  EXPECT_EQ(pool({}).statistics().misses, misses);
+  EXPECT_LT(largest, 128 << 10) << "malloc maps blocks of this size anew each time";
+  printf("%s, %d threads: %lld calls of malloc a step, %lld bytes, the largest %lld\n", name, threads,
+         static_cast<long long>(calls / (kLast - kFirst)), static_cast<long long>(bytes / (kLast - kFirst)),
+         static_cast<long long>(largest));
+}
+
+TEST(Allocations, NothingComesFromTheSystemAfterTheSecondStep) {
+  for (const int threads : {1, 2}) {
+    expect_no_allocation(bench_run("char"), threads, "char");
+    expect_no_allocation(TinyRun().config, threads, "tiny");
+  }
+}
+
+TEST(Allocations, TheCountersSeeThisProgramsAllocations) {
+  const auto calls = counts.calls.load();
+  const std::vector<double> block(1000);
+  EXPECT_GT(counts.calls, calls) << block.size();
+  const NoMoreMemory limit;
+  EXPECT_THROW(std::vector<char>(size_t{256} << 20), std::bad_alloc);
+}
+
+TEST(Allocations, FiveThousandStepsKeepNothing) {
+  const TinyRun run({"model.d_model=8", "model.n_heads=1", "model.block_size=4", "trainer.accumulation=1"});
+  Trainer trainer(run.config);
+  for (int step = 0; step < 500; ++step) trainer.step(step);
+  const int64_t before = status("RssAnon"), in_use = pool({}).statistics().in_use;
+  for (int step = 500; step < 5500; ++step) trainer.step(step);
+  const int64_t after = status("RssAnon");
+  EXPECT_LE(after, before) << "resident memory grew by " << after - before << " bytes";
+  EXPECT_EQ(pool({}).statistics().in_use, in_use);
+}
+
+}  // namespace
+}  // namespace bonsai::test
