@@ -25,17 +25,28 @@ void pause() {
 #endif
 }
 
+// A thread's share of the tiles: what one kernel wrote lies in the cache of the core where the next reads it.
+struct alignas(64) Share {
+  std::atomic<int64_t> next{0};
+  int64_t end = 0;
+};
+
 struct Job {
   int64_t count;
   void (*tile)(void*, int64_t);
   void* context;
-  std::atomic<int64_t> next{0};
+  Share* shares;
+  int threads;
   std::atomic<int64_t> done{0};
 
-  void run() {
+  // The thread's own share, then what is left of the others'.
+  void run(int thread) {
     int64_t finished = 0;
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count; ++finished)
-      tile(context, i);
+    for (int other = 0; other < threads; ++other) {
+      Share& share = shares[(thread + other) % threads];
+      for (int64_t i; (i = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end; ++finished)
+        tile(context, i);
+    }
     done.fetch_add(finished, std::memory_order_acq_rel);
   }
 };
@@ -44,9 +55,9 @@ thread_local bool inside_tile = false;
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int workers) : size_(workers + 1) {
+  explicit ThreadPool(int workers) : size_(workers + 1), shares_(static_cast<size_t>(size_)) {
     try {
-      for (int i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
+      for (int i = 0; i < workers; ++i) workers_.emplace_back([this, i] { work(i + 1); });
     } catch (const std::system_error&) {
       const size_t started = workers_.size() + 1;
       stop();
@@ -67,7 +78,12 @@ class ThreadPool {
   bool run(int64_t count, void (*tile)(void*, int64_t), void* context) {
     std::unique_lock busy(busy_, std::try_to_lock);
     if (!busy) return false;
-    Job job{count, tile, context};
+    for (int t = 0; t < size_; ++t) {
+      Share& share = shares_[static_cast<size_t>(t)];
+      share.next.store(count * t / size_, std::memory_order_relaxed);
+      share.end = count * (t + 1) / size_;
+    }
+    Job job{count, tile, context, shares_.data(), size_};
     job_.store(&job, std::memory_order_release);
     generation_.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) > 0) {
@@ -75,7 +91,7 @@ class ThreadPool {
       wake_.notify_all();
     }
     inside_tile = true;
-    job.run();
+    job.run(0);
     inside_tile = false;
     job_.store(nullptr, std::memory_order_seq_cst);
     // No worker joins from here on; those that did leave before `job` goes.
@@ -100,7 +116,7 @@ class ThreadPool {
     std::this_thread::yield();
   }
 
-  void work() {
+  void work(int thread) {
     inside_tile = true;
     uint64_t seen = 0;
     while (true) {
@@ -108,7 +124,7 @@ class ThreadPool {
       if (stop_) return;
       seen = generation_.load();
       guests_.fetch_add(1, std::memory_order_seq_cst);
-      if (Job* job = job_.load(std::memory_order_seq_cst)) job->run();
+      if (Job* job = job_.load(std::memory_order_seq_cst)) job->run(thread);
       guests_.fetch_sub(1, std::memory_order_release);
     }
   }
@@ -125,6 +141,7 @@ class ThreadPool {
   }
 
   const int size_;
+  std::vector<Share> shares_;
   std::vector<std::thread> workers_;
   std::mutex busy_, mutex_;
   std::condition_variable wake_;

@@ -2,7 +2,7 @@
 // (Tq, Tk) tensor exists. Operands are read by batch, head and row strides, never permuted. Backward
 // recomputes a tile's weights from each row's largest score and sum of exponentials.
 #include "framework/backend/cpu/gemm.h"
-#include "framework/backend/cpu/loops.h"
+#include "framework/backend/cpu/product.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
@@ -46,8 +46,8 @@ struct Tile {
 void raw_scores(const Tile& t, real* out) {
   const Attention& a = t.a;
   const int64_t width = t.width();
-  multiply(t.rows, width, a.d_k, static_cast<real>(a.scale), t.at(a.q), a.q.row, false, t.keys(a.k),
-           a.k.row, true, real(0), out, width);
+  product({t.rows, width, a.d_k, t.at(a.q), a.q.row, false, t.keys(a.k), a.k.row, true, out, width},
+          static_cast<real>(a.scale), false);
   if (a.soft_cap <= 0) return;
   const real cap = static_cast<real>(a.soft_cap);
   for (int64_t i = 0; i < t.rows * width; ++i) out[i] = cap * math::tanh(out[i] / cap);
@@ -85,8 +85,8 @@ void score(const Tile& t, real* scores) {
       for (int64_t j = 0; j < width; ++j) s[j] -= slope * static_cast<real>(distance - j);
     }
     if (a.bias) {
-      const real* bias = static_cast<const real*>(a.bias) + t.batch * a.bias_step[0] + t.head * a.bias_step[1] +
-                         (t.first + i) * a.bias_step[2] + from * a.bias_step[3];
+      const real* bias = static_cast<const real*>(a.bias) + t.batch * a.bias_step[0] +
+                         t.head * a.bias_step[1] + (t.first + i) * a.bias_step[2] + from * a.bias_step[3];
       for (int64_t j = 0; j < width; ++j) s[j] += bias[j * a.bias_step[3]];
     }
     hide(t, i, s);
@@ -106,7 +106,8 @@ void drop(const Tile& t, int64_t i, const real* weights, real* out, int64_t widt
   const real keep = t.a.dropout < 1 ? static_cast<real>(1 / (1 - t.a.dropout)) : real(0);
   const uint64_t start = static_cast<uint64_t>(t.row_of_all(i) * t.a.keys + t.from());
   for (int64_t j = 0; j < width; ++j)
-    out[j] = random_word(t.a.key, start + static_cast<uint64_t>(j)) >= threshold ? weights[j] * keep : real(0);
+    out[j] =
+        random_word(t.a.key, start + static_cast<uint64_t>(j)) >= threshold ? weights[j] * keep : real(0);
 }
 
 void forward_tile(const Tile& t, real* scores) {
@@ -133,8 +134,8 @@ void forward_tile(const Tile& t, real* scores) {
     weigh(s, width, t.stats(i));
     if (a.dropout > 0) drop(t, i, s, s, width);
   }
-  multiply(t.rows, a.d_v, width, real(1), scores, width, false, t.keys(a.v), a.v.row, false,
-           real(0), y, a.y.row);
+  product({t.rows, a.d_v, width, scores, width, false, t.keys(a.v), a.v.row, false, y, a.y.row}, real(1),
+          false);
 }
 
 // p (rows, width) = the weights, before dropout.
@@ -148,8 +149,8 @@ void weigh_tile(const Tile& t, real* p) {
 void score_gradients(const Tile& t, const Heads& dy, const real* p, real* ds) {
   const Attention& a = t.a;
   const int64_t width = t.width();
-  multiply(t.rows, width, a.d_v, real(1), t.at(dy), dy.row, false, t.keys(a.v), a.v.row, true, real(0), ds,
-           width);
+  product({t.rows, width, a.d_v, t.at(dy), dy.row, false, t.keys(a.v), a.v.row, true, ds, width}, real(1),
+          false);
   for (int64_t i = 0; i < t.rows; ++i) {
     real* s = ds + i * width;
     if (a.dropout > 0) drop(t, i, s, s, width);
@@ -182,8 +183,9 @@ void backward_tile(const Tile& t, const AttentionGradients& d, const Sums& sums,
   real* ds = p + t.rows * width;
   weigh_tile(t, p);
   for (int64_t i = 0; i < t.rows && a.dropout > 0; ++i) drop(t, i, p + i * width, ds + i * width, width);
-  multiply(width, a.d_v, t.rows, real(1), a.dropout > 0 ? ds : p, width, true, t.at(d.dy), d.dy.row,
-           false, real(1), t.keys(d.dv), d.dv.row);
+  product({width, a.d_v, t.rows, a.dropout > 0 ? ds : p, width, true, t.at(d.dy), d.dy.row, false,
+           t.keys(d.dv), d.dv.row},
+          real(1), true);
   score_gradients(t, d.dy, p, ds);
   if (sums.data) sums.add(t, ds);
   if (a.soft_cap > 0) {  // the weights are not needed again: their place takes the capped scores
@@ -192,10 +194,10 @@ void backward_tile(const Tile& t, const AttentionGradients& d, const Sums& sums,
     for (int64_t i = 0; i < t.rows * width; ++i) ds[i] *= 1 - (p[i] / cap) * (p[i] / cap);
   }
   const real scale = static_cast<real>(a.scale);
-  multiply(t.rows, a.d_k, width, scale, ds, width, false, t.keys(a.k), a.k.row, false, real(0),
-           t.at(d.dq), d.dq.row);
-  multiply(width, a.d_k, t.rows, scale, ds, width, true, t.at(a.q), a.q.row, false, real(1),
-           t.keys(d.dk), d.dk.row);
+  product({t.rows, a.d_k, width, ds, width, false, t.keys(a.k), a.k.row, false, t.at(d.dq), d.dq.row}, scale,
+          false);
+  product({width, a.d_k, t.rows, ds, width, true, t.at(a.q), a.q.row, false, t.keys(d.dk), d.dk.row}, scale,
+          true);
 }
 
 // The tiles of all heads that read one key/value head run in order, because they add to the same rows.

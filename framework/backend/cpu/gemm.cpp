@@ -1,41 +1,17 @@
-// Matrix products: fixed tiles, each one single-threaded OpenBLAS call.
+// Matrix products, cut into tiles by shape alone.
 //
-// An (m, n) result is cut into tiles of about 96 rows, or columns where n > m; where that gives too
-// few tiles for the processors of a small machine, k is cut as well and the partial products are
-// added in order. Up to four rows go to gemv. The bits depend on where the tiles lie, which is a
-// function of the shape.
+// Where this level's own tiles are fast, rows of C are cut and share a packed B, or columns where there are more of
+// them. Otherwise a tile is one single-threaded OpenBLAS call: about 96 rows, or columns where n > m; where that gives
+// too few tiles for the processors of a small machine, k is cut as well and the partial products are added in order.
+// Up to four rows go to gemv. The bits depend on where the tiles lie, which is a function of the shape.
 #include "framework/backend/cpu/gemm.h"
 
-#include "framework/backend/cpu/loops.h"
+#include "framework/backend/cpu/product.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
 constexpr int64_t kTile = 96, kDepth = 192, kEnoughTiles = 8, kFewRows = 4;
-
-// A product, or a part of one, as BLAS sees it.
-struct Product {
-  int64_t m, n, k;
-  const real* a;
-  int64_t lda;
-  bool a_transposed;
-  const real* b;
-  int64_t ldb;
-  bool b_transposed;
-  real* c;
-  int64_t ldc;
-  const real* bias;
-};
-
-void multiply_part(const Product& p, real alpha, bool add) {
-  if (p.bias) {
-    for (int64_t i = 0; i < p.m; ++i)
-      for (int64_t j = 0; j < p.n; ++j) p.c[i * p.ldc + j] = p.bias[j];
-    add = true;
-  }
-  multiply(p.m, p.n, p.k, alpha, p.a, p.lda, p.a_transposed, p.b, p.ldb, p.b_transposed,
-           add ? real(1) : real(0), p.c, p.ldc);
-}
 
 Product rows_of(Product p, int64_t begin, int64_t end) {
   p.m = end - begin;
@@ -71,8 +47,7 @@ struct Parts {
 };
 
 Product tile_of(const Product& p, const Parts& parts, int64_t i) {
-  return p.m >= p.n ? rows_of(p, parts.begin(i), parts.end(i))
-                    : columns_of(p, parts.begin(i), parts.end(i));
+  return p.m >= p.n ? rows_of(p, parts.begin(i), parts.end(i)) : columns_of(p, parts.begin(i), parts.end(i));
 }
 
 // One product cut along k too: partial products in scratch, added in order.
@@ -86,7 +61,7 @@ void deep_product(const Product& p, const Parts& tiles, real alpha, bool add) {
     part.c = partial.data() + chunk * area;
     part.ldc = p.n;
     part.bias = nullptr;
-    multiply_part(tile_of(part, tiles, t / depth.count), alpha, false);
+    product(tile_of(part, tiles, t / depth.count), alpha, false);
   });
   for_rows(p.m, p.n * depth.count, [&](int64_t i) {
     real* out = p.c + i * p.ldc;
@@ -97,6 +72,33 @@ void deep_product(const Product& p, const Parts& tiles, real alpha, bool add) {
       if (p.bias) sum += p.bias[j];
       out[j] = add ? out[j] + sum : sum;
     }
+  });
+}
+
+// Sizes of parts that end where a register tile ends.
+int64_t part_size(int64_t n, int64_t about, int64_t step) {
+  return larger(step, tiles_of(tiles_of(n, larger(1, (n + about / 2) / about)), step) * step);
+}
+
+// By our own tiles. Rows share what is packed of B; a tile of columns packs its own.
+void own_tiles(const Product& p, real alpha, bool add) {
+  constexpr int64_t kRows = 48, kColumns = 6 * kTileColumns, kSmall = 65536;
+  if (p.m * p.n * p.k <= kSmall) return own_product(p, alpha, add);
+  if (p.n > p.m) {
+    const int64_t width = part_size(p.n, kColumns, kTileColumns);
+    return run_tiles(tiles_of(p.n, width), [&](int64_t t) {
+      own_product(columns_of(p, t * width, smaller(p.n, (t + 1) * width)), alpha, add);
+    });
+  }
+  const int64_t height = part_size(p.m, kRows, kTileRows), down = tiles_of(p.m, height);
+  const int64_t width = down >= kEnoughTiles ? p.n : part_size(p.n, larger(kTileColumns, p.n * down / kEnoughTiles), kTileColumns);
+  const int64_t across = tiles_of(p.n, width);
+  Scratch packed(packed_elements(p.k, p.n));
+  pack(p, packed.data());
+  run_tiles(down * across, [&](int64_t t) {
+    const int64_t row = t / across * height, column = t % across * width;
+    own_product(rows_of(p, row, smaller(p.m, row + height)), alpha, add, packed.data(), column,
+                smaller(p.n, column + width));
   });
 }
 
@@ -116,10 +118,18 @@ void few_rows(const Product& p, real alpha, bool add) {
 }
 
 Product product_at(const Gemm& g, const int64_t* index) {
-  Product p{g.m, g.n, g.k,
-            static_cast<const real*>(g.a.data), g.a.ld, g.a.transposed,
-            static_cast<const real*>(g.b.data), g.b.ld, g.b.transposed,
-            static_cast<real*>(g.c), g.ldc, static_cast<const real*>(g.bias)};
+  Product p{g.m,
+            g.n,
+            g.k,
+            static_cast<const real*>(g.a.data),
+            g.a.ld,
+            g.a.transposed,
+            static_cast<const real*>(g.b.data),
+            g.b.ld,
+            g.b.transposed,
+            static_cast<real*>(g.c),
+            g.ldc,
+            static_cast<const real*>(g.bias)};
   for (int axis = 0; axis < Gemm::kBatchAxes; ++axis) {
     p.a += index[axis] * g.a.step[axis];
     p.b += index[axis] * g.b.step[axis];
@@ -134,11 +144,10 @@ void gemm(const Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
   // Batch axes whose products are added into one result are walked inside a tile, in order.
   int64_t kept = 1, added = 1;
-  for (int axis = 0; axis < Gemm::kBatchAxes; ++axis)
-    (g.c_step[axis] == 0 ? added : kept) *= g.batch[axis];
+  for (int axis = 0; axis < Gemm::kBatchAxes; ++axis) (g.c_step[axis] == 0 ? added : kept) *= g.batch[axis];
   if (kept == 0) return;
   const real alpha = static_cast<real>(g.alpha);
-  const auto product = [&](int64_t k, int64_t s) {
+  const auto entry = [&](int64_t k, int64_t s) {
     int64_t index[Gemm::kBatchAxes];
     for (int axis = Gemm::kBatchAxes - 1; axis >= 0; --axis) {
       int64_t& rest = g.c_step[axis] == 0 ? s : k;
@@ -150,20 +159,20 @@ void gemm(const Gemm& g) {
 
   const Parts tiles(larger(g.m, g.n), kTile);
   if (kept == 1 && added == 1) {
-    const Product p = product(0, 0);
+    const Product p = entry(0, 0);
     if (g.m <= kFewRows && g.k > 0) return few_rows(p, alpha, g.add);
-    if (tiles.count < kEnoughTiles && g.k > kDepth * 3 / 2)
-      return deep_product(p, tiles, alpha, g.add);
+    if (kOwnIsFast) return own_tiles(p, alpha, g.add);
+    if (tiles.count < kEnoughTiles && g.k > kDepth * 3 / 2) return deep_product(p, tiles, alpha, g.add);
   }
   run_tiles(kept * tiles.count, [&](int64_t t) {
     if (added == 0) {
-      const Product p = tile_of(product(t / tiles.count, 0), tiles, t % tiles.count);
+      const Product p = tile_of(entry(t / tiles.count, 0), tiles, t % tiles.count);
       for (int64_t i = 0; i < p.m && !g.add; ++i) fill(p.c + i * p.ldc, p.n, 0);
     }
     for (int64_t s = 0; s < added; ++s) {
-      Product p = tile_of(product(t / tiles.count, s), tiles, t % tiles.count);
+      Product p = tile_of(entry(t / tiles.count, s), tiles, t % tiles.count);
       if (s > 0) p.bias = nullptr;
-      multiply_part(p, alpha, g.add || s > 0);
+      product(p, alpha, g.add || s > 0);
     }
   });
 }

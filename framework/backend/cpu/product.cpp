@@ -1,0 +1,232 @@
+// A register tile of C takes a whole depth of A and B before it is written. B lies packed in strips as wide as the
+// tile; A is read where it lies, or packed into panels as high as the tile where it is transposed.
+// Goto & van de Geijn 2008, doi:10.1145/1356052.1356053
+#include "framework/backend/cpu/product.h"
+
+#include "framework/backend/cpu/gemm.h"
+
+namespace bonsai::cpu::BONSAI_LEVEL {
+namespace {
+
+constexpr int kRows = kTileRows, kColumns = kTileColumns, kLanes = kColumns / 2;
+typedef real Vector __attribute__((vector_size(kVectorBytes), aligned(alignof(real)), may_alias));
+constexpr int64_t kDepth = 256, kStrips = 128, kPanels = 48;  // of what is packed at once
+constexpr int64_t kRoom = kLanes, kPanelElements = kPanels * kDepth + kPanels / kRows * kRoom;
+
+Vector load(const real* p) { return *reinterpret_cast<const Vector*>(p); }
+void store(real* p, Vector v) { *reinterpret_cast<Vector*>(p) = v; }
+
+struct Rows {
+  const real* a;
+  int64_t row, step;  // from one row to the next, from one depth to the next
+};
+
+struct Out {
+  real* c;
+  int64_t ldc;
+  int64_t columns;
+  const real* bias;
+  real alpha;
+  bool add;
+};
+
+template <int R>
+void write(const Vector (&sum)[R][2], const Out& out) {
+#pragma GCC unroll 12
+  for (int i = 0; i < R; ++i) {
+    real* c = out.c + i * out.ldc;
+    Vector low = out.alpha * sum[i][0], high = out.alpha * sum[i][1];
+    if (out.columns == kColumns) {
+      if (out.bias) low += load(out.bias), high += load(out.bias + kLanes);
+      if (out.add) low += load(c), high += load(c + kLanes);
+      store(c, low), store(c + kLanes, high);
+      continue;
+    }
+    real row[kColumns];
+    store(row, low), store(row + kLanes, high);
+    for (int64_t j = 0; j < out.columns; ++j) {
+      if (out.bias) row[j] += out.bias[j];
+      c[j] = out.add ? c[j] + row[j] : row[j];
+    }
+  }
+}
+
+template <int R, bool packed>
+void tile(int64_t depth, const Rows& rows, const real* strip, const Out& out) {
+  Vector sum[R][2];
+  const real* a[R];
+#pragma GCC unroll 12
+  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = Vector{}, a[i] = rows.a + i * rows.row;
+  for (int64_t p = 0; p < depth; ++p, strip += kColumns) {
+    const Vector b0 = load(strip), b1 = load(strip + kLanes);
+#pragma GCC unroll 12
+    for (int i = 0; i < R; ++i) {
+      const real x = packed ? rows.a[p * kRows + i] : a[i][p];
+      sum[i][0] += x * b0;
+      sum[i][1] += x * b1;
+    }
+  }
+  write<R>(sum, out);
+}
+
+using Tile = void (*)(int64_t, const Rows&, const real*, const Out&);
+template <bool packed, int... R>
+struct Heights : Heights<packed, sizeof...(R) + 1, R...> {};
+template <bool packed, int... R>
+requires(sizeof...(R) == kRows) struct Heights<packed, R...> {
+  static constexpr Tile of[] = {tile<kRows + 1 - R, packed>...};  // of[i]: i + 1 rows
+};
+
+// Rows (depth, count) as blocks (depth, width) of columns, the last filled up with zeros. A row is read from its
+// beginning to its end; where a block is not a whole number of vectors, what is written too much is written over by the
+// next row, and after the last by the next block, or lies in the room behind (kRoom).
+template <int width>
+void pack_across(const real* from, int64_t ld, int64_t depth, int64_t count, real* out, int64_t block,
+                 bool last) {
+  constexpr int64_t kAhead = 8;
+  for (int64_t e = 0; e < depth; ++e, from += ld) {
+    for (int64_t i = 0; i < count; i += 64 / sizeof(real)) __builtin_prefetch(from + kAhead * ld + i);
+    const int64_t whole = width % kLanes && last && e == depth - 1 ? 0 : count - count % width;
+    real* to = out + e * width;
+    int64_t i = 0;
+    for (; i < whole; i += width, to += block)
+      for (int v = 0; v < width; v += kLanes) store(to + v, load(from + i + v));
+    for (; i < count; i += width, to += block)
+      for (int64_t j = 0; j < width; ++j) to[j] = i + j < count ? from[i + j] : 0;
+  }
+}
+
+#if defined(__AVX2__)
+typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
+
+// out[i * step + j] = in[j * ld + i] for eight by eight.
+void transpose(const float* in, int64_t ld, float* out, int64_t step) {
+  Eight r[8], t[8], u[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) r[i] = *reinterpret_cast<const Eight*>(in + i * ld);
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    t[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 4)
+    for (int j = i; j < i + 2; ++j) {
+      u[j] = __builtin_shufflevector(t[j], t[j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      u[j + 2] = __builtin_shufflevector(t[j], t[j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    *reinterpret_cast<Eight*>(out + i * step) =
+        __builtin_shufflevector(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    *reinterpret_cast<Eight*>(out + (i + 4) * step) =
+        __builtin_shufflevector(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+#else
+void transpose(const real* in, int64_t ld, real* out, int64_t step) {
+  for (int i = 0; i < 8; ++i)
+    for (int j = 0; j < 8; ++j) out[i * step + j] = in[j * ld + i];
+}
+#endif
+
+// Rows (count, depth) as one strip (depth, kColumns), filled up with zeros.
+void pack_along(const real* from, int64_t ld, int64_t depth, int64_t count, real* out) {
+  static_assert(kColumns % 8 == 0 || !kOwnIsFast);
+  int64_t e = 0;
+  if (count == kColumns && sizeof(real) == 4 && kColumns % 8 == 0)
+    for (; e + 8 <= depth; e += 8)
+      for (int64_t i = 0; i < kColumns; i += 8)
+        transpose(from + i * ld + e, ld, out + e * kColumns + i, kColumns);
+  for (; e < depth; ++e)
+    for (int64_t i = 0; i < kColumns; ++i) out[e * kColumns + i] = i < count ? from[i * ld + e] : 0;
+}
+
+// Columns [n, n + width) of a depth of op(B), as strips.
+void pack_strips(const Product& p, int64_t d, int64_t depth, int64_t n, int64_t width, real* out) {
+  if (!p.b_transposed)
+    return pack_across<kColumns>(p.b + d * p.ldb + n, p.ldb, depth, width, out, depth * kColumns, false);
+  for (int64_t j = 0; j < width; j += kColumns)
+    pack_along(p.b + (n + j) * p.ldb + d, p.ldb, depth, smaller(kColumns, width - j), out + j * depth);
+}
+
+// The part of a depth: rows of C, and the columns of some strips from n on.
+void multiply_strips(const Product& p, real alpha, bool add, int64_t d, int64_t depth, int64_t n,
+                     int64_t width, const real* strips, real* panels) {
+  const int64_t panel = depth * kRows + kRoom;
+  for (int64_t m = 0; m < p.m; m += kPanels) {
+    const int64_t height = smaller(kPanels, p.m - m);
+    if (p.a_transposed)
+      pack_across<kRows>(p.a + d * p.lda + m, p.lda, depth, height, panels, panel, d + depth == p.k);
+    for (int64_t j = 0; j < width; j += kColumns)
+      for (int64_t i = 0; i < height; i += kRows) {
+        const int64_t rows = smaller(kRows, height - i);
+        const Out out{p.c + (m + i) * p.ldc + n + j,
+                      p.ldc,
+                      smaller(kColumns, width - j),
+                      p.bias && d == 0 ? p.bias + n + j : nullptr,
+                      alpha,
+                      add || d > 0};
+        if (p.a_transposed)
+          Heights<true>::of[rows - 1](depth, {panels + i / kRows * panel, 1, kRows}, strips + j * depth, out);
+        else
+          Heights<false>::of[rows - 1](depth, {p.a + (m + i) * p.lda + d, p.lda, 1}, strips + j * depth, out);
+      }
+  }
+}
+
+void no_depth(const Product& p, bool add, int64_t n_begin, int64_t n_end) {
+  for (int64_t i = 0; i < p.m; ++i)
+    for (int64_t j = n_begin; j < n_end; ++j)
+      p.c[i * p.ldc + j] = (add ? p.c[i * p.ldc + j] : 0) + (p.bias ? p.bias[j] : 0);
+}
+
+}  // namespace
+
+int64_t packed_elements(int64_t k, int64_t n) { return k * tiles_of(n, kColumns) * kColumns; }
+
+// Depth by depth, and within each strip by strip.
+void pack(const Product& p, real* packed) {
+  const int64_t all = tiles_of(p.n, kColumns) * kColumns;
+  // A part is some strips of a depth.
+  const int64_t strips = larger(1, kGrain / (kDepth * kColumns)), parts = tiles_of(p.n, strips * kColumns);
+  run_tiles(tiles_of(p.k, kDepth) * parts, [&](int64_t t) {
+    const int64_t d = t / parts * kDepth, depth = smaller(kDepth, p.k - d), n = t % parts * strips * kColumns;
+    pack_strips(p, d, depth, n, smaller(strips * kColumns, p.n - n), packed + d * all + n * depth);
+  });
+}
+
+void own_product(const Product& p, real alpha, bool add, const real* packed, int64_t n_begin, int64_t n_end) {
+  alignas(64) real panels[kPanelElements];
+  const int64_t all = tiles_of(p.n, kColumns) * kColumns;
+  if (p.k == 0) no_depth(p, add, n_begin, n_end);
+  for (int64_t d = 0; d < p.k; d += kDepth) {
+    const int64_t depth = smaller(kDepth, p.k - d);
+    multiply_strips(p, alpha, add, d, depth, n_begin, n_end - n_begin, packed + d * all + n_begin * depth,
+                    panels);
+  }
+}
+
+void own_product(const Product& p, real alpha, bool add) {
+  alignas(64) real strips[kStrips * kDepth], panels[kPanelElements];
+  if (p.k == 0) no_depth(p, add, 0, p.n);
+  for (int64_t d = 0; d < p.k; d += kDepth) {
+    const int64_t depth = smaller(kDepth, p.k - d);
+    for (int64_t n = 0; n < p.n; n += kStrips) {
+      const int64_t width = smaller(kStrips, p.n - n);
+      pack_strips(p, d, depth, n, width, strips);
+      multiply_strips(p, alpha, add, d, depth, n, width, strips, panels);
+    }
+  }
+}
+
+void product(const Product& p, real alpha, bool add) {
+  if (kOwnIsFast) return own_product(p, alpha, add);
+  if (p.bias)
+    for (int64_t i = 0; i < p.m; ++i)
+      for (int64_t j = 0; j < p.n; ++j) p.c[i * p.ldc + j] = (add ? p.c[i * p.ldc + j] : 0) + p.bias[j];
+  multiply(p.m, p.n, p.k, alpha, p.a, p.lda, p.a_transposed, p.b, p.ldb, p.b_transposed,
+           add || p.bias ? real(1) : real(0), p.c, p.ldc);
+}
+
+}  // namespace bonsai::cpu::BONSAI_LEVEL

@@ -1,0 +1,47 @@
+// One single-threaded product of our own. A BLAS spends much of a small product on preparing it: here B is packed once
+// for all tiles of rows, and A is read where it lies.
+#pragma once
+
+#include "framework/backend/cpu/loops.h"
+
+namespace bonsai::cpu::BONSAI_LEVEL {
+
+// C (m, n) = alpha op(A) op(B) + bias, or added to C, row-major; an operand that is transposed is stored so.
+struct Product {
+  int64_t m, n, k;
+  const real* a;
+  int64_t lda;
+  bool a_transposed;
+  const real* b;
+  int64_t ldb;
+  bool b_transposed;
+  real* c;
+  int64_t ldc;
+  const real* bias = nullptr;  // (n)
+};
+
+// Of a register tile of C.
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64, kTileRows = 12;
+#elif defined(__AVX2__)
+inline constexpr int kVectorBytes = 32, kTileRows = 6;
+#else
+inline constexpr int kVectorBytes = 16, kTileRows = 6;
+#endif
+inline constexpr int kTileColumns = 2 * kVectorBytes / static_cast<int>(sizeof(real));
+
+// Whether this level's tiles are as wide as a BLAS's. Not for f64, which is built for the lowest level alone.
+inline constexpr bool kOwnIsFast = sizeof(real) == 4 && kVectorBytes >= 32;
+
+// B as the tiles read it: strips of kTileColumns columns, filled up with zeros.
+int64_t packed_elements(int64_t k, int64_t n);
+void pack(const Product& p, real* packed);
+
+// Columns [n_begin, n_end) from a packed B; n_begin at the beginning of a strip.
+void own_product(const Product& p, real alpha, bool add, const real* packed, int64_t n_begin, int64_t n_end);
+// The same with a B that is packed on the way.
+void own_product(const Product& p, real alpha, bool add);
+// The faster of that and a BLAS.
+void product(const Product& p, real alpha, bool add);
+
+}  // namespace bonsai::cpu::BONSAI_LEVEL
