@@ -99,7 +99,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
                 });
 }
 
-// dx = dy W, dW += dy^T x, db += column sums of dy: straight into the running gradients.
+// dx += dy W, dW += dy^T x, db += column sums of dy: straight into the running gradients.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_alike("linear", x, weight);
   check(x.rank() >= 1 && weight.rank() == 2 && x.size(-1) == weight.size(1), "linear",
@@ -114,15 +114,13 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return record("linear", {x, weight, bias}, y, {x, weight}, NoArgs{},
                 [](Tensor dy, Saved& s, Sink& sink, NoArgs) -> Grads {
                   const Tensor d = rows_of(dy);
-                  Tensor dx;
-                  if (s.needs(0)) {
-                    dx = empty_like(s[0]);
-                    Tensor into = rows_of(dx);
-                    product(into, d, false, s[1], false);
+                  if (auto dx = sink.into(0)) {
+                    Tensor into = rows_of(dx.grad);
+                    product(into, d, false, s[1], false, dx.add);
                   }
                   if (auto dw = sink.into(1)) product(dw.grad, d, true, rows_of(s[0]), false, dw.add);
                   if (auto db = sink.into(2)) kernels(dy).column_sums(view(d), grad_view(db));
-                  return {dx};
+                  return {};
                 });
 }
 

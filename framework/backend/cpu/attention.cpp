@@ -126,12 +126,14 @@ void forward_tile(const Tile& t, real* scores) {
     real* s = scores + i * width;
     const real top = max_of(s, width);
     real sum = 0;
-    if (top != -math::infinity<real>) {
+    if (top == -math::infinity<real>) {
+      fill(s, width, empty_weight(s, width));
+    } else {
 #pragma omp simd reduction(+ : sum)
-      for (int64_t j = 0; j < width; ++j) sum += math::exp(s[j] - top);
+      for (int64_t j = 0; j < width; ++j) sum += s[j] = math::exp(s[j] - top);
+      for (int64_t j = 0; j < width; ++j) s[j] *= 1 / sum;
     }
     t.stats(i)[0] = top, t.stats(i)[1] = sum;
-    weigh(s, width, t.stats(i));
     if (a.dropout > 0) drop(t, i, s, s, width);
   }
   product({t.rows, a.d_v, width, scores, width, false, t.keys(a.v), a.v.row, false, y, a.y.row}, real(1),

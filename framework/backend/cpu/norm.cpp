@@ -41,32 +41,30 @@ void layer_norm_backward(View x, View weight, View stats, View dy, MutView dx, G
                          GradView dbias) {
   const int64_t n = x.shape[-1], rows = x.shape.rows();
   const real* w = weight.as<real>();
-  const auto normal = [&](int64_t row, int64_t i) {
-    const real* in = x.as<real>() + row * n;
-    const real* s = stats.as<real>() + 2 * row;
-    return ((in[i] - in[0]) - s[0]) * s[1];
-  };
-  if (dx.data)
-    for_rows(rows, n, [&](int64_t row) {
-      const real* d = dy.as<real>() + row * n;
-      real* out = dx.as<real>() + row * n;
+  const int64_t size = larger(1, kGrain / larger(1, n)), tiles = tiles_of(rows, size);
+  Scratch partial(2 * tiles * n);  // of dweight and dbias
+  run_tiles(tiles, [&](int64_t t) {
+    real *dw = partial.data() + t * n, *db = dw + tiles * n;
+    fill(dw, n, 0), fill(db, n, 0);
+    for (int64_t row = t * size; row < smaller(rows, (t + 1) * size); ++row) {
+      const real *in = x.as<real>() + row * n, *d = dy.as<real>() + row * n;
+      const real first = in[0], mean = stats.as<real>()[2 * row], rstd = stats.as<real>()[2 * row + 1];
+      const auto normal = [&](int64_t i) { return ((in[i] - first) - mean) * rstd; };
       real sum = 0, sum_normal = 0;
 #pragma omp simd reduction(+ : sum, sum_normal)
       for (int64_t i = 0; i < n; ++i) {
         sum += w[i] * d[i];
-        sum_normal += w[i] * d[i] * normal(row, i);
+        sum_normal += w[i] * d[i] * normal(i);
       }
-      const real mean = sum / static_cast<real>(n), mean_normal = sum_normal / static_cast<real>(n);
-      const real rstd = stats.as<real>()[2 * row + 1];
-      for (int64_t i = 0; i < n; ++i)
-        out[i] = rstd * (w[i] * d[i] - mean - normal(row, i) * mean_normal);
-    });
-  if (dweight.data)
-    sum_over_rows(rows, n, n, dweight.as<real>(), dweight.add, [&](int64_t row, real* sums) {
-      const real* d = dy.as<real>() + row * n;
-      for (int64_t i = 0; i < n; ++i) sums[i] += d[i] * normal(row, i);
-    });
-  if (dbias.data) column_sums(dy, dbias);
+      for (int64_t i = 0; i < n; ++i) dw[i] += d[i] * normal(i), db[i] += d[i];
+      if (!dx.data) continue;
+      real* out = dx.as<real>() + row * n;
+      const real mean_g = sum / static_cast<real>(n), mean_normal = sum_normal / static_cast<real>(n);
+      for (int64_t i = 0; i < n; ++i) out[i] = rstd * (w[i] * d[i] - mean_g - normal(i) * mean_normal);
+    }
+  });
+  if (dweight.data) add_rows(partial.data(), tiles, n, dweight.as<real>(), dweight.add);
+  if (dbias.data) add_rows(partial.data() + tiles * n, tiles, n, dbias.as<real>(), dbias.add);
 }
 
 void rms_norm(View x, View weight, double eps, MutView y, MutView stats) {

@@ -146,8 +146,11 @@ void pack_along(const real* from, int64_t ld, int64_t depth, int64_t count, real
 void pack_strips(const Product& p, int64_t d, int64_t depth, int64_t n, int64_t width, real* out) {
   if (!p.b_transposed)
     return pack_across<kColumns>(p.b + d * p.ldb + n, p.ldb, depth, width, out, depth * kColumns, false);
-  for (int64_t j = 0; j < width; j += kColumns)
+  for (int64_t j = 0; j < width; j += kColumns) {
+    for (int64_t i = j + kColumns; i < smaller(width, j + 2 * kColumns); ++i)
+      for (int64_t e = 0; e < depth; e += 64 / sizeof(real)) __builtin_prefetch(p.b + (n + i) * p.ldb + d + e);
     pack_along(p.b + (n + j) * p.ldb + d, p.ldb, depth, smaller(kColumns, width - j), out + j * depth);
+  }
 }
 
 // The part of a depth: rows of C, and the columns of some strips from n on.
