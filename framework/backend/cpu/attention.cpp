@@ -7,9 +7,11 @@
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
-// Fewer for many keys: a tile's scores stay at 32 K elements.
+// Fewer for many keys: a tile's scores stay at 32 K elements. Few keys under a causal mask are worth not multiplying
+// those that a tile cannot see; of many, packing them for each tile would cost more.
 int64_t tile_rows(const Attention& a) {
-  return smaller(smaller(64, larger(8, 32768 / larger(1, a.keys))), larger(1, a.queries));
+  const int64_t most = a.causal && a.keys <= 128 ? 24 : 64;
+  return smaller(smaller(most, larger(8, 32768 / larger(1, a.keys))), larger(1, a.queries));
 }
 
 real* rows_at(const Heads& h, int64_t batch, int64_t head, int64_t row) {

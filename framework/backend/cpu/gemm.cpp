@@ -82,7 +82,7 @@ int64_t part_size(int64_t n, int64_t about, int64_t step) {
 
 // By our own tiles. Rows share what is packed of B; a tile of columns packs its own.
 void own_tiles(const Product& p, real alpha, bool add) {
-  constexpr int64_t kColumns = 6 * kTileColumns, kSmall = 65536;
+  constexpr int64_t kColumns = 6 * kTileColumns, kSmall = 65536, kTileProducts = 1 << 20;
   if (p.m * p.n * p.k <= kSmall) return own_product(p, alpha, add);
   if (p.n > p.m) {
     const int64_t width = part_size(p.n, kColumns, kTileColumns);
@@ -92,7 +92,9 @@ void own_tiles(const Product& p, real alpha, bool add) {
   }
   // A transposed A is packed by each tile that reads it: rather fewer rows than some of the columns.
   const int64_t height = part_size(p.m, p.a_transposed ? 18 : 48, kTileRows), down = tiles_of(p.m, height);
-  const int64_t width = down >= (p.a_transposed ? kEnoughTiles / 2 : kEnoughTiles) ? p.n : part_size(p.n, larger(kTileColumns, p.n * down / kEnoughTiles), kTileColumns);
+  const int64_t wanted = p.a_transposed ? tiles_of(kEnoughTiles / 2, down)
+                                        : larger(tiles_of(kEnoughTiles, down), height * p.n * p.k / kTileProducts);
+  const int64_t width = part_size(p.n, larger(kTileColumns, p.n / larger(1, wanted)), kTileColumns);
   const int64_t across = tiles_of(p.n, width);
   Scratch packed(packed_elements(p.k, p.n));
   pack(p, packed.data());
