@@ -25,7 +25,8 @@ Tensor like_query(const Tensor& y, const Tensor& q) {
 
 int64_t kv_heads_of(const MultiHeadAttentionConfig& c) { return c.n_kv_heads ? c.n_kv_heads : c.n_heads; }
 
-MultiHeadAttentionConfig checked(const std::string& where, const MultiHeadAttentionConfig& c) {
+template <class Config>
+Config checked(const std::string& where, const Config& c) {
   check_config(where, c);
   const std::string why = misfit(c);
   check(why.empty(), where, "{}", why);
@@ -36,7 +37,23 @@ int64_t kv_width(const MultiHeadAttentionConfig& c) { return c.d_model / c.n_hea
 
 Part part_of(const MultiHeadAttentionConfig& c, int axis) { return {axis, c.rank, c.model_parallel_size}; }
 
+ScaledDotProductAttentionConfig scores_of(const MultiHeadAttentionConfig& c) {
+  return {.causal = c.causal,
+          .cross = c.cross,
+          .window = c.window,
+          .soft_cap = c.soft_cap,
+          .dropout = c.attention_dropout,
+          .scale = c.scale};
+}
+
 }  // namespace
+
+std::string misfit(const ScaledDotProductAttentionConfig& c) {
+  if (c.cross && (c.causal || c.window > 0))
+    return fmt::format("{} compares positions, but a source has its own; cross-attention takes none",
+                       c.causal ? "causal" : "window");
+  return "";
+}
 
 std::string misfit(const MultiHeadAttentionConfig& c) {
   if (c.d_model % c.n_heads != 0)
@@ -49,6 +66,7 @@ std::string misfit(const MultiHeadAttentionConfig& c) {
   if (c.cross && c.position != "none")
     return fmt::format("position is {}, but a source has positions of its own; cross-attention takes none",
                        c.position);
+  if (const std::string why = misfit(scores_of(c)); !why.empty()) return why;
   if (kv_heads_of(c) % c.model_parallel_size != 0)  // which the heads are a multiple of
     return fmt::format("{} heads with {} key/value heads are not divisible by model_parallel_size {}",
                        c.n_heads, kv_heads_of(c), c.model_parallel_size);
@@ -62,9 +80,9 @@ std::string misfit(const MultiHeadAttentionConfig& c) {
 
 ScaledDotProductAttention::ScaledDotProductAttention(Module* parent, std::string name,
                                                      const ScaledDotProductAttentionConfig& c)
-    : Module(parent, std::move(name)), config_(c), dropout_{this, "dropout", {.p = c.dropout}} {
-  check_config(path(), c);
-}
+    : Module(parent, std::move(name)),
+      config_(checked(path(), c)),
+      dropout_{this, "dropout", {.p = c.dropout}} {}
 
 AttentionOptions ScaledDotProductAttention::options(int64_t width, int64_t queries, Context& context,
                                                     const Tensor& bias) const {
@@ -127,14 +145,7 @@ MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const M
              .bias = c.bias,
              .deviation = c.deviation,
              .part = part_of(c, 0)}},
-      attention{this,
-                "attention",
-                {.causal = c.causal,
-                 .cross = c.cross,
-                 .window = c.window,
-                 .soft_cap = c.soft_cap,
-                 .dropout = c.attention_dropout,
-                 .scale = c.scale}},
+      attention{this, "attention", scores_of(c)},
       output{this,
              "output",
              {.in = c.d_model,
@@ -154,14 +165,19 @@ MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const M
     slopes_ = alibi_slopes(c.rank * heads, heads, c.n_heads, build().dtype, build().device);
 }
 
-Tensor MultiHeadAttention::placed(const Tensor& x, int64_t n_heads, RMSNorm* norm, Context& context) {
+std::string MultiHeadAttention::kept_as() const {
+  return config_.model_parallel_size > 1 ? fmt::format("{}#{}", path(), config_.rank) : path();
+}
+
+Tensor MultiHeadAttention::placed(const Tensor& x, int64_t n_heads, int64_t position, RMSNorm* norm,
+                                  Context& context) {
   Tensor y = x;
   if (norm)
     y = reshape((*norm)(reshape(x, {x.size(0), x.size(1), n_heads, x.size(2) / n_heads}), context),
                 x.shape());
   if (config_.position != "rope" && config_.position != "rope_interleaved") return y;
   return rope(y, {.n_heads = n_heads,
-                  .first = context.first_position,
+                  .first = position,
                   .theta = config_.rope_theta,
                   .interleaved = config_.position == "rope_interleaved"});
 }
@@ -170,21 +186,23 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const Tensor& q, const
                                                           Context& context, const Tensor& bias) {
   const int64_t heads = config_.n_heads / config_.model_parallel_size,
                 kv_heads = kv_heads_of(config_) / config_.model_parallel_size;
+  const int64_t first = context.first_position;
+  const std::string name = context.cache ? kept_as() : "";
   Projected p;
-  p.q = placed(query(q, context), heads, query_norm_.get(), context);
+  p.q = query(q, context);
+  p.q = placed(p.q, heads, first + k.size(1) - p.q.size(1), query_norm_.get(), context);
   const auto keys_and_values = [&] {
-    const Tensor keys = placed(key(k, context), kv_heads, key_norm_.get(), context);
+    const Tensor keys = placed(key(k, context), kv_heads, first, key_norm_.get(), context);
     return std::pair{keys, value(v, context)};
   };
   if (context.cache && config_.cross)
-    std::tie(p.k, p.v) = context.cache->source(path(), keys_and_values);
+    std::tie(p.k, p.v) = context.cache->source(name, keys_and_values);
   else
     std::tie(p.k, p.v) = keys_and_values();
   if (context.cache && !config_.cross) {
-    check(context.first_position == context.cache->length(path()), path(),
-          "first_position is {}, but {} tokens are cached", context.first_position,
-          context.cache->length(path()));
-    std::tie(p.k, p.v) = context.cache->append(path(), p.k, p.v);
+    const int64_t cached = context.cache->length(name);
+    check(first == cached, path(), "first_position is {}, but {} tokens are cached", first, cached);
+    std::tie(p.k, p.v) = context.cache->append(name, p.k, p.v);
   }
   p.options = attention.options(config_.d_model / config_.n_heads, p.q.size(1), context, bias);
   p.options.n_heads = heads, p.options.n_kv_heads = kv_heads, p.options.alibi = slopes_;
@@ -201,7 +219,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& q, const Tensor& k, const Te
     });
   if (context.weights) {
     const AttentionResult r = with_weights(q, k, v, context, bias);
-    (*context.weights)[path()] = r.weights;
+    (*context.weights)[kept_as()] = r.weights;
     return r.output;
   }
   const Projected p = project(q, k, v, context, bias);

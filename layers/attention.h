@@ -11,8 +11,12 @@
 namespace bonsai {
 
 // rope: pairs (j, j + D/2) of queries and keys are turned by their position; rope_interleaved: pairs (2j, 2j+1);
-// alibi: scores fall with the distance.
+// alibi: a slope a head times (query position - key position) is taken off the scores: a penalty on distance where
+// causal; elsewhere keys that come later are favoured.
 inline const OneOf kAttentionPositions{{"none", "rope", "rope_interleaved", "alibi"}};
+
+constexpr const char* kWindow =
+    "keys nearer than this are seen: where causal, so many positions, one's own included; 0 for all";
 
 struct ScaledDotProductAttentionConfig {
   bool causal = false;
@@ -25,12 +29,15 @@ struct ScaledDotProductAttentionConfig {
   void visit(V& v) {
     v("causal", causal, "whether a position sees only itself and what came before");
     v("cross", cross, "whether keys and values are a source's, with its padding and documents");
-    v("window", window, "positions that one sees, its own included; 0 for all", at_least(0));
+    v("window", window, kWindow, at_least(0));
     v("soft_cap", soft_cap, "c of c tanh(scores / c); 0 for none", between(0, 1e6));
     v("dropout", dropout, "dropout of the attention weights", between(0, 1));
     v("scale", scale, "factor of the scores; 0 chooses 1 / sqrt(d_k)", at_least(0));
   }
 };
+
+// What does not fit together in a config whose values are all in range, as a sentence; empty where all does.
+std::string misfit(const ScaledDotProductAttentionConfig& c);
 
 // q (...,Tq,d_k), k (...,Tk,d_k), v (...,Tk,d_v), with up to two leading axes: batch and heads; k and v may have
 // fewer heads. A bias is added to the scores (-inf: may not attend) and broadcasts to (...,Tq,Tk). The context says
@@ -87,7 +94,7 @@ struct MultiHeadAttentionConfig {
     v("d_value", d_value, "width of the value input; 0 chooses d_model", at_least(0));
     v("causal", causal, "whether a position sees only itself and what came before");
     v("cross", cross, "whether keys and values are a source's, with its padding and documents");
-    v("window", window, "positions that one sees, its own included; 0 for all", at_least(0));
+    v("window", window, kWindow, at_least(0));
     v("position", position, "how attention knows positions", kAttentionPositions);
     v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
     v("qk_norm", qk_norm, "whether queries and keys are normalised, head by head");
@@ -105,18 +112,22 @@ struct MultiHeadAttentionConfig {
   }
 };
 
-// What does not fit together in a config whose values are all in range, as a sentence; empty where all does.
 std::string misfit(const MultiHeadAttentionConfig& c);
 
 // Query, key and value inputs are given separately: the same tensor three times is self-attention;
-// keys and values from another sequence are cross-attention, which `cross` tells of where the context has a source or
-// a cache: a source's keys and values are cached once.
+// keys and values from another sequence are cross-attention, which `cross` tells of where the context has padding,
+// documents or a cache: they are then the source's, and its keys and values are cached once. A source has no positions
+// to compare with, so `cross` takes none, and neither `causal` nor `window`.
+//
+// Without `cross` the last query stands where the last key stands, for masks, ALiBi and rotary positions: the first
+// key at the context's first_position, or the first cached one at 0.
 //
 // One of `model_parallel_size` ranks is built alone and has the weights of its own heads, cut from the whole layer's
 // of the same seed and path: rows of the query, key and value projections, columns of the output projection. Shapes
 // at the outside are the whole's, a bias and the weights given back are of the rank's own heads. To be added up over
 // the ranks: their outputs (rank 0 adds the output's bias), the gradients of the inputs, and those of the gains of
-// qk_norm, which every rank has.   Shoeybi et al. 2019, arXiv:1909.08053
+// qk_norm, which every rank has. Ranks may share a cache and Context::weights, where a rank's name is its path, '#' and
+// its number; each is given a copy of the random stream.   Shoeybi et al. 2019, arXiv:1909.08053
 class MultiHeadAttention final : public Module {
  public:
   MultiHeadAttention(Module* parent, std::string name, const MultiHeadAttentionConfig& c);
@@ -134,8 +145,9 @@ class MultiHeadAttention final : public Module {
     AttentionOptions options;
   };
   Projected project(const Tensor& q, const Tensor& k, const Tensor& v, Context& context, const Tensor& bias);
-  // Heads side by side, (B,T,n*D), normalised and turned as the config says.
-  Tensor placed(const Tensor& x, int64_t n_heads, RMSNorm* norm, Context& context);
+  // Heads side by side, (B,T,n*D), normalised and turned as the config says, the first row as at `position`.
+  Tensor placed(const Tensor& x, int64_t n_heads, int64_t position, RMSNorm* norm, Context& context);
+  std::string kept_as() const;  // the name of what this rank has in a cache or among the weights
 
   MultiHeadAttentionConfig config_;
 

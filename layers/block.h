@@ -25,25 +25,35 @@ class Block final : public Layer {
  public:
   Block(Module* parent, std::string name, const BlockConfig& c)
       : Layer(parent, std::move(name)),
-        norm_1_(make_norm(this, "norm_1", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)),
+        norm_1(make_norm(this, "norm_1", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)),
         attention{this, "attention", c.attention},
-        cross_norm_(c.cross ? make_norm(this, "cross_norm", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)
-                            : nullptr),
-        cross_attention(c.cross ? std::make_unique<MultiHeadAttention>(this, "cross_attention", to_source(c.attention))
-                                : nullptr),
-        norm_2_(make_norm(this, "norm_2", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)),
-        mlp(c.other_mlp ? c.other_mlp->make(this, "mlp", c.mlp) : std::make_unique<FeedForward>(this, "mlp", c.mlp)) {}
+        cross_norm(c.cross
+                       ? make_norm(this, "cross_norm", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)
+                       : nullptr),
+        cross_attention(
+            c.cross ? std::make_unique<MultiHeadAttention>(this, "cross_attention", to_source(c.attention))
+                    : nullptr),
+        norm_2(make_norm(this, "norm_2", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)),
+        mlp(c.other_mlp ? c.other_mlp->make(this, "mlp", c.mlp)
+                        : std::make_unique<FeedForward>(this, "mlp", c.mlp)) {}
+
+  std::unique_ptr<Layer> norm_1;
+  MultiHeadAttention attention;
+  std::unique_ptr<Layer> cross_norm;                    // null without cross-attention
+  std::unique_ptr<MultiHeadAttention> cross_attention;  // null without
+  std::unique_ptr<Layer> norm_2;
+  std::unique_ptr<Layer> mlp;
 
  protected:
   Tensor forward(const Tensor& x, Context& context) override {  // (B,T,C) -> (B,T,C)
-    const Tensor n = (*norm_1_)(x, context);
+    const Tensor n = (*norm_1)(x, context);
     Tensor h = add(x, attention(n, n, n, context));
     if (cross_attention) {
       const Tensor& source = context.source.features;
       check(static_cast<bool>(source), "block", "attends to a source, but context.source.features is undefined");
-      h = add(h, (*cross_attention)((*cross_norm_)(h, context), source, source, context));
+      h = add(h, (*cross_attention)((*cross_norm)(h, context), source, source, context));
     }
-    return add(h, (*mlp)((*norm_2_)(h, context), context));
+    return add(h, (*mlp)((*norm_2)(h, context), context));
   }
 
  private:
@@ -51,23 +61,6 @@ class Block final : public Layer {
     c.cross = true, c.causal = false, c.window = 0, c.position = "none";
     return c;
   }
-
-  std::unique_ptr<Layer> norm_1_;
-
- public:
-  MultiHeadAttention attention;
-
- private:
-  std::unique_ptr<Layer> cross_norm_;  // null without cross-attention
-
- public:
-  std::unique_ptr<MultiHeadAttention> cross_attention;  // null without
-
- private:
-  std::unique_ptr<Layer> norm_2_;
-
- public:
-  std::unique_ptr<Layer> mlp;
 };
 
 }  // namespace bonsai

@@ -22,7 +22,7 @@ class KeyValueCache {
 
   int64_t length() const;  // tokens that every layer has
   int64_t length(const std::string& path) const;  // that this layer has
-  void clear();            // of all tokens; the memory stays
+  void clear();            // forgets all tokens and all sources; the memory of the tokens stays
 
   // What the layer of this path has of a source, which does not grow: made once, kept until clear(). Not under a tape.
   std::pair<Tensor, Tensor> source(const std::string& path, const std::function<std::pair<Tensor, Tensor>()>& make);

@@ -83,7 +83,7 @@ Decoder::Decoder(Module* parent, std::string name, const DecoderConfig& c)
     : Layer(parent, std::move(name)),
       config_(checked(path(), c)),
       token{this, "token", {.entries = c.vocab_size, .width = c.d_model, .deviation = c.deviation}},
-      stack_(this, "", stack_config(c, false)),
+      stack(this, "", stack_config(c, false)),
       encoder(c.n_encoder_layers > 0
                   ? std::make_unique<Encoder>(this, "encoder", token, stack_config(c, true))
                   : nullptr) {
@@ -112,6 +112,14 @@ Tensor Decoder::forward(const Tensor& ids, Context& context) {
   const Tensor logits = forward(ids, with_source);
   context.random = with_source.random;
   return logits;
+}
+
+Tensor Decoder::embed(const Tensor& ids, Context& context) { return stack.embed(token, ids, context); }
+
+Tensor Decoder::trunk(const Tensor& x, Context& context) {
+  check(encoder || !(context.source.ids || context.source.features), "decoder",
+        "is given a source, but has no encoder; n_encoder_layers is 0");
+  return stack.trunk(x, context);
 }
 
 Tensor Decoder::last_logits(const Tensor& ids, Context& context) {

@@ -49,7 +49,7 @@ struct DecoderConfig {
     v("position", position, "how positions are known: added to token vectors (learned, sinusoidal) or told to attention",
       OneOf{{"learned", "sinusoidal", "rope", "rope_interleaved", "alibi", "none"}});
     v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
-    v("window", window, "positions that one sees, its own included; 0 for all before it", at_least(0));
+    v("window", window, "positions that one sees, its own included; in an encoder as many on either side; 0 for all", at_least(0));
     v("qk_norm", qk_norm, "whether queries and keys are normalised, head by head, before they are turned");
     v("soft_cap", soft_cap, "c of the scores' soft cap c tanh(scores / c); 0 for none", between(0, 1e6));
     v("bias", bias, "biases of projections and norms");
@@ -75,8 +75,8 @@ class Decoder final : public Layer {
   // forward is these in turn; the parts are for whatever needs the embeddings or the features. With an encoder, trunk
   // attends to context.source.features; where they are undefined, forward makes them by encode.
   Tensor encode(Context& context);                        // of context.source: (B,S,C)
-  Tensor embed(const Tensor& ids, Context& context) { return stack_.embed(token, ids, context); }  // i32 (B,T) -> (B,T,C)
-  Tensor trunk(const Tensor& x, Context& context) { return stack_.trunk(x, context); }  // (B,T,C) -> (B,T,C), normalised
+  Tensor embed(const Tensor& ids, Context& context);      // i32 (B,T) -> (B,T,C)
+  Tensor trunk(const Tensor& x, Context& context);        // (B,T,C) -> (B,T,C), normalised
   Tensor head(const Tensor& features, Context& context);  // (B,T,C) -> (B,T,V)
   // Of the last position alone, (B,V): what generation needs.
   Tensor last_logits(const Tensor& ids, Context& context);
@@ -89,11 +89,7 @@ class Decoder final : public Layer {
 
  public:
   Embedding token;
-
- private:
-  Stack stack_;
-
- public:
+  Stack stack;
   std::unique_ptr<Encoder> encoder;  // null without
 
  private:

@@ -50,7 +50,11 @@ list > "$folder/list"
 awk -v begin="$begin" -v end="$end" -v list="$folder/list" '
   $0 == end { on = 0 }
   !on
-  $0 == begin { on = 1; print ""; while ((getline line < list) > 0) print line; print "" }
+  $0 == begin {
+    on = 1; print ""
+    while ((getline line < list) > 0) if (line != "" || last != "") print last = line
+    if (last != "") print ""
+  }
 ' "$file" > "$folder/wanted"
 if cmp -s "$file" "$folder/wanted"; then
   echo "$file: every key is up to date"

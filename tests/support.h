@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/autograd/tape.h"
@@ -33,6 +34,16 @@ inline double relative_error(const Tensor& a, const Tensor& b) {
     if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
   return largest > 0 ? worst / largest : worst;
 }
+
+// The largest size of an element; infinite where one is NaN.
+inline double largest(const Tensor& x) {
+  double most = 0;
+  for (const double v : x.values()) most = std::max(most, std::isnan(v) ? INFINITY : std::abs(v));
+  return most;
+}
+
+// With the relative error that rounding may leave.
+constexpr std::pair<DType, double> kTypes[] = {{DType::f32, 1e-5}, {DType::f64, 1e-12}};
 
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype() &&

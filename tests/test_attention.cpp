@@ -32,14 +32,9 @@ AttentionOptions options_of(int64_t n, const Sizes& s, DType dtype) {
   if (n / 24 % 2 == 1) o.soft_cap = 1.2;
   if (n / 48 % 2 == 1) o.alibi = alibi_slopes(0, s.heads, s.heads, dtype);
   if (n / 96 % 2 == 1) o.dropout = 0.4, o.key = {3, 4};
+  if (n % 7 > 3) o.scale = 0.4;  // 7 divides no period of the others
   if (n / 192 % 2 == 1) o.bias = scale(random_tensor({s.heads, s.queries, s.keys}, dtype, 5), 0.7);
   return o;
-}
-
-double largest(const Tensor& x) {
-  double most = 0;
-  for (const double v : x.values()) most = std::max(most, std::isnan(v) ? INFINITY : std::abs(v));
-  return most;
 }
 
 TEST(Attention, BothPathsAgreeOverSizesHeadsMasksAndBiases) {
@@ -143,6 +138,21 @@ TEST(Attention, SomeHeadsDropWhatTheWholeDrops) {
                 std::string::npos);
     }
   }
+}
+
+TEST(Attention, NumbersThatMeanNothingAreRefused) {
+  const Tensor x = zeros({1, 2, 3, 4});
+  const auto error = [&](const AttentionOptions& o) {
+    return error_of([&] { scaled_dot_product_attention(x, x, x, o); });
+  };
+  const std::string op = "[scaled_dot_product_attention] ";
+  EXPECT_EQ(error({.scale = NAN}),
+            op + "the scale is nan and the soft cap 0; both must be finite, and the cap not negative");
+  EXPECT_EQ(error({.soft_cap = NAN}),
+            op + "the scale is 0 and the soft cap nan; both must be finite, and the cap not negative");
+  EXPECT_EQ(error({.mask = {.window = -1}}), op + "the window is -1; it may not be negative");
+  EXPECT_EQ(error({.first_head = INT64_MAX, .all_heads = 4}),
+            op + "2 heads from 9223372036854775807 on are not some of 4");
 }
 
 Tensor values_1_to(int64_t n, DType dtype) {
@@ -249,6 +259,17 @@ TEST(Attention, AlibiFallsWithTheDistanceByItsSlope) {
   const double far = std::exp(-1.0 / 256);
   expect_values(scaled_dot_product_attention(zero, zero, values_1_to(2, DType::f64), o),
                 {1, (far + 2) / (far + 1)}, 1e-12);
+}
+
+// By definition the sign stays: where not causal, keys that come later are favoured.
+TEST(Attention, AlibiTellsBeforeFromAfter) {
+  AttentionOptions o;
+  o.alibi = tensor({1}, {1}, DType::f64);
+  const Tensor zero = zeros({1, 1, 2, 1}, DType::f64);
+  const double later = std::exp(1.0);  // of the second key, for both queries, next to the first
+  for (const Tensor& y : {scaled_dot_product_attention(zero, zero, values_1_to(2, DType::f64), o),
+                          composed_attention(zero, zero, values_1_to(2, DType::f64), o).output})
+    expect_values(y, std::vector<double>(2, (1 + 2 * later) / (1 + later)), 1e-12);
 }
 
 TEST(Rope, TurnsPairsByTheAngleOfTheirPosition) {

@@ -5,18 +5,13 @@
 #include "framework/core/memory.h"
 #include "framework/core/parallel.h"
 #include "framework/ops/ops.h"
+#include "layers/cache.h"
 #include "tests/training.h"
 
 namespace bonsai::test {
 namespace {
 
 using Weights = std::map<std::string, Tensor>;
-
-double largest(const Tensor& x) {
-  double most = 0;
-  for (const double v : x.values()) most = std::max(most, std::isnan(v) ? INFINITY : std::abs(v));
-  return most;
-}
 
 // As far as rounding lets numbers of this size agree; a key's bias has no gradient but rounding.
 void expect_near(const std::vector<Tensor>& got, const std::vector<Tensor>& right, double tolerance,
@@ -60,7 +55,6 @@ Tensor masked(std::vector<double> row, int64_t time) {  // beside a row without 
 
 const MultiHeadAttentionConfig kLayer = {
     .d_model = 16, .n_heads = 4, .deviation = 0.5, .output_deviation = 0.5};
-constexpr std::pair<DType, double> kTypes[] = {{DType::f32, 1e-5}, {DType::f64, 1e-12}};
 
 // B01: a band of 2 and padding from the third key on leave row 3 nothing to see.
 TEST(BlindQuery, TheLayersGradientsAreThoseOfTheBatchWithoutIt) {
@@ -111,6 +105,119 @@ TEST(BlindQuery, TheDecodersGradientsAreThoseOfTheBatchWithoutIt) {
         expect_near(through(4), through(3), tolerance,
                     fmt::format("{} {} {}", name_of(dtype), position, capture));
       }
+}
+
+// A batch of nothing but padding: whatever comes down, nothing but the output's bias hears of it.
+TEST(BlindQuery, ABatchOfThemSendsExactlyNothingBack) {
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const char* position : {"none", "rope", "alibi"})
+      for (const bool capture : {false, true}) {
+        MultiHeadAttentionConfig c = kLayer;
+        c.n_kv_heads = 2, c.causal = true, c.position = position, c.qk_norm = true, c.soft_cap = 3;
+        Module root({.dtype = dtype});
+        MultiHeadAttention layer{&root, "attention", c};
+        Weights weights;
+        Context context{.attend = zeros({2, 4}, DType::i32), .weights = capture ? &weights : nullptr};
+        const Result r = differentiate([&](const auto& x) { return layer(x[0], x[1], x[2], context); },
+                                       {random_tensor({2, 4, 16}, dtype), random_tensor({2, 4, 16}, dtype, 2),
+                                        random_tensor({2, 4, 16}, dtype, 3)});
+        EXPECT_EQ(largest(r.y), 0);
+        for (const Tensor& g : r.gradients) EXPECT_EQ(largest(g), 0) << position << " " << capture;
+        for (Parameter* p : layer.parameters())
+          EXPECT_EQ(largest(p->grad) > 0, p->path == "attention.output.bias") << p->path;
+      }
+}
+
+// Masks, ALiBi and rotary positions alike: the last query stands where the last key stands.
+TEST(Positions, TheLastQueriesAreTheLastRowsOfTheFullPass) {
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const char* position : {"none", "alibi", "rope", "rope_interleaved"})
+      for (const int64_t window : {0, 3})
+        for (const bool capture : {false, true}) {
+          MultiHeadAttentionConfig c = kLayer;
+          c.n_kv_heads = 2, c.causal = true, c.window = window, c.position = position;
+          Module root({.dtype = dtype});
+          MultiHeadAttention layer{&root, "attention", c};
+          Weights weights;
+          const Tensor x = random_tensor({2, 8, 16}, dtype);
+          const auto rows = [&](int64_t from, int64_t to) { return slice(x, 1, from, to); };
+          const auto context = [&](int64_t first, KeyValueCache* cache) {
+            return Context{.first_position = first, .weights = capture ? &weights : nullptr, .cache = cache};
+          };
+          const std::string what = fmt::format("{} {} window {}", name_of(dtype), position, window);
+          Context plain = context(0, nullptr);
+          const Tensor whole = layer(x, x, x, plain);
+          for (const int64_t from : {7, 5, 0})
+            expect_near({layer(rows(from, 8), x, x, plain)}, {slice(whole, 1, from, 8)}, tolerance, what);
+          Context later = context(100, nullptr);  // only differences matter
+          expect_near({layer(rows(5, 8), x, x, later)}, {slice(whole, 1, 5, 8)}, 10 * tolerance, what);
+          KeyValueCache cache(8);
+          Context first = context(0, &cache), second = context(3, &cache);
+          layer(rows(0, 3), rows(0, 3), rows(0, 3), first);
+          expect_near({layer(rows(6, 8), rows(3, 8), rows(3, 8), second)}, {slice(whole, 1, 6, 8)}, tolerance,
+                      what + " after cached keys");
+          // More queries than keys: the first come before all of them.
+          expect_near({slice(layer(x, rows(3, 8), rows(3, 8), plain), 1, 3, 8)},
+                      {layer(rows(3, 8), rows(3, 8), rows(3, 8), plain)}, tolerance, what);
+        }
+}
+
+// By ops, step by step: the projections, then the norm, then the turn; a scale of one's own; what the cache keeps.
+TEST(Positions, HeadsAreNormalisedThenTurnedAndKeysAreKeptSo) {
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const bool interleaved : {false, true}) {
+      Module root({.dtype = dtype});
+      MultiHeadAttention layer{&root,
+                               "attention",
+                               {.d_model = 4,
+                                .n_heads = 1,
+                                .causal = true,
+                                .position = interleaved ? "rope_interleaved" : "rope",
+                                .rope_theta = 100,
+                                .qk_norm = true,
+                                .norm_eps = 1e-3,
+                                .scale = 0.7,
+                                .deviation = 0.5,
+                                .output_deviation = 0.5}};
+      for (Parameter* p : layer.parameters())  // biases start as zeros and gains as ones
+        if (p->value.rank() == 1) copy_into(random_tensor({4}, dtype, p->path.size()), p->value);
+      const auto of = [&](const std::string& path) { return layer.parameter("attention." + path).value; };
+      const auto projected = [&](const char* name, const Tensor& x) {
+        return linear(x, of(std::string(name) + ".weight"), of(std::string(name) + ".bias"));
+      };
+      const RopeOptions turn{.theta = 100, .interleaved = interleaved};
+      const auto placed = [&](const char* name, const Tensor& x) {
+        return rope(rms_norm(projected(name, x), of(std::string(name) + "_norm.weight"), 1e-3), turn);
+      };
+      const Tensor x = random_tensor({1, 5, 4}, dtype), keys = placed("key", x), v = projected("value", x);
+      Tensor scores = scale(matmul(placed("query", x), keys, false, true), 0.7);
+      std::vector<double> before;
+      for (int i = 0; i < 25; ++i) before.push_back(i % 5 <= i / 5);
+      scores = masked_fill(scores, tensor({5, 5}, before, DType::i32), -INFINITY);
+      const Tensor right = projected("output", matmul(softmax(scores), v));
+      KeyValueCache cache(8);
+      Weights weights;
+      for (Context context : {Context{}, Context{.weights = &weights}, Context{.cache = &cache}})
+        expect_near({layer(x, x, x, context)}, {right}, tolerance, name_of(dtype));
+      const auto kept = cache.append("attention", zeros({1, 1, 4}, dtype), zeros({1, 1, 4}, dtype));
+      expect_near({slice(kept.first, 1, 0, 5), slice(kept.second, 1, 0, 5)}, {keys, v}, tolerance, "cache");
+      const Tensor other_order = rms_norm(rope(projected("key", x), turn), of("key_norm.weight"), 1e-3);
+      EXPECT_GT(relative_error(other_order, keys), 1e-2) << "the order shows";
+    }
+}
+
+TEST(CrossAttention, TakesNothingThatComparesPositions) {
+  Module root;
+  const std::string none = " compares positions, but a source has its own; cross-attention takes none";
+  EXPECT_EQ(misfit(MultiHeadAttentionConfig{.causal = true, .cross = true}), "causal" + none);
+  EXPECT_EQ(misfit(MultiHeadAttentionConfig{.cross = true, .window = 2}), "window" + none);
+  EXPECT_EQ(misfit(MultiHeadAttentionConfig{.cross = true}), "");
+  EXPECT_EQ(error_of([&] { MultiHeadAttention(&root, "a", {.causal = true, .cross = true}); }),
+            "[a] causal" + none);
+  EXPECT_EQ(error_of([&] { ScaledDotProductAttention(&root, "a", {.causal = true, .cross = true}); }),
+            "[a] causal" + none);
+  EXPECT_EQ(error_of([&] { ScaledDotProductAttention(&root, "a", {.cross = true, .window = 1}); }),
+            "[a] window" + none);
 }
 
 // B03: values of 1 and 2, scores of 0, an output projection that changes nothing.

@@ -7,7 +7,6 @@ namespace bonsai::test {
 namespace {
 
 constexpr double kInf = INFINITY;
-constexpr std::pair<DType, double> kTypes[] = {{DType::f32, 1e-5}, {DType::f64, 1e-12}};
 
 Tensor row(const std::vector<double>& v, DType dtype) {
   return tensor({1, static_cast<int64_t>(v.size())}, v, dtype);

@@ -16,12 +16,6 @@ struct Model {
   Decoder decoder{&root, "", decoder_config(directory)};
 };
 
-double largest(const Tensor& x) {
-  double most = 0;
-  for (double v : x.values()) most = std::max(most, std::isnan(v) ? INFINITY : std::abs(v));
-  return most;
-}
-
 // The next id by the largest logit, over the whole sequence each time.
 std::vector<double> continue_greedily(Decoder& decoder, std::vector<double> ids, size_t length) {
   while (ids.size() < length) {

@@ -50,6 +50,8 @@ LayerCase one_input(std::string layer, std::string variant, Tensor x, Config con
             owner.push_back(std::move(made));
             return [made_layer](const std::vector<Tensor>& in) {
               Context context = std::is_same_v<T, Block> ? training_with_features() : training();
+              if constexpr (std::is_same_v<T, Decoder>)
+                if (!made_layer->encoder) context.source = {};
               return (*made_layer)(in[0], context);
             };
           }};

@@ -1,5 +1,7 @@
 // An attention layer cut into ranks: that what they hold, give and send back is the whole layer's, cut or added up.
+#include "framework/ops/ops.h"
 #include "layers/attention.h"
+#include "layers/cache.h"
 #include "tests/support.h"
 
 namespace bonsai::test {
@@ -33,7 +35,7 @@ struct Pass {
     result = differentiate([&](const auto& x) { return run(x, nullptr); }, in);
     std::map<std::string, Tensor> kept;
     run(in, &kept);
-    weights = kept.at("layer");
+    weights = kept.at(ranks > 1 ? fmt::format("layer#{}", rank) : "layer");
   }
 
   static MultiHeadAttentionConfig with(MultiHeadAttentionConfig c, int64_t ranks, int64_t rank) {
@@ -117,6 +119,101 @@ TEST(ModelParallel, RanksAddUpToTheWhole) {
   printf("%d cases\n", cases);
 }
 
+// What a context says and a bias: the output and the gradients of x, the source or x again, and the bias.
+std::vector<Tensor> masked_pass(MultiHeadAttentionConfig c, int64_t ranks, int64_t rank, bool masks,
+                                bool bias, bool composed) {
+  Module root({.dtype = DType::f64, .seed = 3});
+  MultiHeadAttention layer{&root, "layer", Pass::with(c, ranks, rank)};
+  const int64_t keys = c.cross ? 6 : 5, heads = c.n_heads / ranks;
+  Context context{.training = true, .random = {.seed = 9, .step = 1}};
+  std::map<std::string, Tensor> weights;
+  if (composed) context.weights = &weights;
+  if (masks) {  // the first two keys are padding, so the first two causal queries are blind, and the last without keys
+    std::vector<double> attend, documents, asked;
+    for (int64_t i = 0; i < 2 * keys; ++i)
+      attend.push_back(i > 1), documents.push_back(i < keys ? 0 : static_cast<double>((i - keys) / 2));
+    for (int64_t i = 0; i < 10; ++i)
+      asked.push_back(i < 5 ? 0 : i == 9 ? 7 : static_cast<double>((i - 5) / 2));
+    const Tensor of_keys = tensor({2, keys}, documents, DType::i32);
+    (c.cross ? context.source.attend : context.attend) = tensor({2, keys}, attend, DType::i32);
+    if (c.cross) context.source.documents = of_keys;
+    context.documents = c.cross ? tensor({2, 5}, asked, DType::i32) : of_keys;
+  }
+  const Result r = differentiate(
+      [&](const auto& x) {
+        const Tensor own = bias ? slice(x[2], 1, rank * heads, (rank + 1) * heads) : Tensor();
+        return layer(x[0], x[1], x[1], context, own);
+      },
+      {random_tensor({2, 5, 16}, DType::f64, 1), random_tensor({2, keys, 16}, DType::f64, 2),
+       random_tensor({1, c.n_heads, 5, keys}, DType::f64, 3)});
+  std::vector<Tensor> all = {r.y, r.gradients[0], r.gradients[1]};
+  if (bias) all.push_back(r.gradients[2]);
+  return all;
+}
+
+TEST(ModelParallel, RanksAddUpUnderMasksBiasesAndOverASource) {
+  for (int n = 0; n < 128; ++n) {
+    const bool cross = n % 2 == 1, masks = n / 2 % 2 == 1, bias = n / 4 % 2 == 1, composed = n / 8 % 2 == 1;
+    const MultiHeadAttentionConfig c{.d_model = 16,
+                                     .n_heads = 8,
+                                     .n_kv_heads = n / 16 % 2 == 1 ? 4 : 0,
+                                     .causal = !cross,
+                                     .cross = cross,
+                                     .window = !cross && n / 32 % 2 == 1 ? 2 : 0,
+                                     .position = cross ? "none" : "rope",
+                                     .qk_norm = true,
+                                     .soft_cap = n / 64 % 2 == 1 ? 2.0 : 0.0,
+                                     .attention_dropout = 0.3,
+                                     .deviation = 0.5,
+                                     .output_deviation = 0.5};
+    const auto whole = masked_pass(c, 1, 0, masks, bias, composed);
+    for (const int64_t ranks : {2, 4}) {
+      std::vector<std::vector<Tensor>> parts(whole.size());
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        const auto part = masked_pass(c, ranks, rank, masks, bias, composed);
+        for (size_t i = 0; i < part.size(); ++i) parts[i].push_back(part[i]);
+      }
+      for (size_t i = 0; i < whole.size(); ++i)
+        ASSERT_LE(relative_error(sum_of(parts[i]), whole[i]), 1e-12)
+            << "case " << n << ", " << ranks << " ranks, " << i;
+    }
+  }
+}
+
+TEST(ModelParallel, RanksShareACacheAndAMapOfWeights) {
+  for (const bool cross : {false, true}) {
+    const MultiHeadAttentionConfig c{.d_model = 16,
+                                     .n_heads = 8,
+                                     .n_kv_heads = 4,
+                                     .causal = !cross,
+                                     .cross = cross,
+                                     .position = cross ? "none" : "rope",
+                                     .deviation = 0.5,
+                                     .output_deviation = 0.5};
+    std::vector<std::unique_ptr<Module>> roots;
+    const auto layer = [&](int64_t ranks, int64_t rank) {
+      roots.push_back(std::make_unique<Module>(Build{.dtype = DType::f64}));
+      return std::make_unique<MultiHeadAttention>(roots.back().get(), "layer", Pass::with(c, ranks, rank));
+    };
+    const auto whole = layer(1, 0), first = layer(2, 0), second = layer(2, 1);
+    const Tensor x = random_tensor({2, 4, 16}, DType::f64), source = random_tensor({2, 6, 16}, DType::f64, 2);
+    const Tensor keys = cross ? source : x;
+    Context plain;
+    const AttentionResult right = whole->with_weights(x, keys, keys, plain);
+    KeyValueCache cache(4);
+    std::map<std::string, Tensor> weights;
+    for (int64_t t = 0; t < 4; ++t) {
+      const Tensor token = slice(x, 1, t, t + 1), k = cross ? source : token;
+      Context context{.first_position = t, .weights = &weights, .cache = &cache};
+      const Tensor sum = add((*first)(token, k, k, context), (*second)(token, k, k, context));
+      EXPECT_LE(relative_error(sum, slice(right.output, 1, t, t + 1)), 1e-12) << cross << " " << t;
+      const Tensor all = slice(slice(right.weights, 2, t, t + 1), 3, 0, cross ? 6 : t + 1);
+      EXPECT_LE(relative_error(concat({weights.at("layer#0"), weights.at("layer#1")}, 1), all), 1e-12);
+    }
+    EXPECT_EQ(weights.size(), 2u);
+  }
+}
+
 std::string error_with(MultiHeadAttentionConfig c) {
   c.d_model = 16, c.n_heads = 8;
   Module root;
@@ -139,6 +236,11 @@ TEST(ModelParallel, SizesThatDoNotFitAreOneSentence) {
               Linear(&root, "linear", {.in = 4, .out = 6, .part = {0, 1, 4}});
             }),
             "[parameter] axis 0 of (6,4) has no part 1 of 4");
+  for (const Part part : {Part{-1, 0, 2}, Part{-1, 0, 1}, Part{2, 0, 2}, Part{2, 0, 1}, Part{0, -1, 2},
+                          Part{1, 3, 1}, Part{0, 0, 0}, Part{0, 0, -2}})
+    EXPECT_EQ(
+        error_of([&] { Linear(&root, "linear", {.in = 4, .out = 6, .part = part}); }),
+        fmt::format("[parameter] axis {} of (6,4) has no part {} of {}", part.axis, part.index, part.count));
 }
 
 }  // namespace

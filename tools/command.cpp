@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "framework/config/yaml.h"
@@ -104,6 +105,30 @@ LoadedModel::LoadedModel(const std::string& path)
       root({.dtype = checkpoint.config().trainer.type()}),
       decoder(&root, "", checkpoint.config().model) {
   checkpoint.load_model(decoder);
+}
+
+Batch prompt_of(const LoadedModel& model, const std::string& option, const std::string& text) {
+  const int64_t most = model.decoder.config().block_size;
+  try {
+    Batch batch = model.checkpoint.config().data->prompt(*model.checkpoint.tokenizer(), text);
+    if (!batch.source || batch.source.size(1) <= most) return batch;
+    throw ConfigError(
+        fmt::format("{} has {} tokens, more than block_size {}", option, batch.source.size(1), most));
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const Error& e) {
+    throw ConfigError(fmt::format("{}: {}", option, e.what()));
+  }
+}
+
+std::vector<int32_t> written_by(LoadedModel& model, const Batch& batch, int64_t count,
+                                const GenerateOptions& options) {
+  const int32_t end = model.checkpoint.config().data->end_token(*model.checkpoint.tokenizer());
+  const auto begin = batch.inputs.span<int32_t>();
+  if (batch.source) count = std::min(count, model.decoder.config().block_size - batch.inputs.size(1));
+  return generate(
+      model.decoder, {begin.begin(), begin.end()}, count, options, [end](int32_t id) { return id != end; },
+      source_of(batch));
 }
 
 }  // namespace bonsai

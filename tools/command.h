@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainers/checkpoint.h"
+#include "trainers/generate.h"
 
 namespace bonsai {
 
@@ -49,5 +50,13 @@ struct LoadedModel {
   Module root;
   Decoder decoder;
 };
+
+// What the model is given of an option's text; an error that names the option where the text is not in its alphabet, or
+// a source is longer than block_size.
+Batch prompt_of(const LoadedModel& model, const std::string& option, const std::string& text);
+// The batch's only row and what the model writes after it: at most `count` tokens, to the task's end sign, and of an
+// answer to a source no more than block_size holds.
+std::vector<int32_t> written_by(LoadedModel& model, const Batch& batch, int64_t count,
+                                const GenerateOptions& options);
 
 }  // namespace bonsai

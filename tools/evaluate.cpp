@@ -19,6 +19,8 @@ void add_evaluate(CLI::App& program) {
     LoadedModel model(a->checkpoint);
     RunConfig config = model.checkpoint.config();
     if (!a->data.empty()) {
+      if (config.task != "language_model")
+        throw ConfigError(fmt::format("--data: a model of the task {} reads no text file", config.task));
       ConfigFile file = ConfigFile::from_text("task: language_model\n", "--data");
       file.set("data.source=file");
       file.set("data.path=" + std::filesystem::absolute(a->data).string());

@@ -3,7 +3,6 @@
 
 #include "framework/config/yaml.h"
 #include "tools/command.h"
-#include "trainers/generate.h"
 
 namespace bonsai {
 
@@ -16,7 +15,8 @@ void add_generate(CLI::App& program) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("generate", "write text with a trained model");
   command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")->required()->check(not_empty());
-  command->add_option("--prompt", a->prompt, "text to go on from; a line break where it is not given");
+  command->add_option("--prompt", a->prompt,
+                      "text to go on from, a line break where it is not given; or the source to answer");
   command->add_option("--max-tokens", a->max_tokens, "tokens to write")->transform(whole_number(0));
   command->add_option("--temperature", a->options.temperature, "0 always takes the most likely token")->check(number(between(0, 1e30)));
   command->add_option("--top-k", a->options.top_k, "only the k most likely tokens; 0 for all")->transform(whole_number(0));
@@ -32,17 +32,17 @@ void add_generate(CLI::App& program) {
     if (empty && config.data->has_source()) throw ConfigError("--prompt is empty; give the source to answer");
     Batch prompt;
     try {
-      prompt = config.data->prompt(tokenizer, empty ? "\n" : a->prompt);
-    } catch (const Error& e) {
-      throw ConfigError(empty ? "--prompt is empty and the vocabulary has no line break to begin with; give a prompt"
-                              : fmt::format("--prompt: {}", e.what()));
+      prompt = prompt_of(model, "--prompt", empty ? "\n" : a->prompt);
+    } catch (const ConfigError&) {
+      if (!empty) throw;
+      throw ConfigError(
+          "--prompt is empty and the vocabulary has no line break to begin with; give a prompt");
     }
-    const auto start = prompt.inputs.span<int32_t>();
+    auto text = written_by(model, prompt, a->max_tokens, a->options);
+    const auto start = static_cast<size_t>(prompt.inputs.size(1));
     const int32_t end = config.data->end_token(tokenizer);
-    auto text = generate(model.decoder, {start.begin(), start.end()}, a->max_tokens, a->options,
-                         [end](int32_t id) { return id != end; }, source_of(prompt));
-    if (text.size() > start.size() && text.back() == end) text.pop_back();
-    const size_t begin = empty || config.data->has_source() ? start.size() : 0;
+    if (text.size() > start && text.back() == end) text.pop_back();
+    const size_t begin = empty || config.data->has_source() ? start : 0;
     fmt::print("{}\n", tokenizer.decode(std::span(text).subspan(begin)));
   });
 }

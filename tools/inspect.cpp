@@ -7,7 +7,6 @@
 
 #include "framework/config/yaml.h"
 #include "tools/command.h"
-#include "trainers/generate.h"
 #include "trainers/loop.h"
 
 namespace bonsai {
@@ -69,24 +68,13 @@ std::vector<std::string> tokens_of(const Tensor& ids, const Tokenizer& tokenizer
 
 // What the model is given for a text: with a source, the answer that it writes itself.
 Batch reading(LoadedModel& model, const std::string& text) {
-  const Task& task = *model.checkpoint.config().data;
-  const Tokenizer& tokenizer = *model.checkpoint.tokenizer();
   const int64_t most = model.decoder.config().block_size;
-  Batch batch;
-  try {
-    batch = task.prompt(tokenizer, text);
-  } catch (const Error& e) {
-    throw ConfigError(fmt::format("--attention: {}", e.what()));
-  }
-  const Tensor& given = batch.source ? batch.source : batch.inputs;
-  if (given.size(1) > most)
-    throw ConfigError(fmt::format("--attention has {} tokens, more than block_size {}", given.size(1), most));
+  Batch batch = prompt_of(model, "--attention", text);
+  if (batch.inputs.size(1) > most)
+    throw ConfigError(
+        fmt::format("--attention has {} tokens, more than block_size {}", batch.inputs.size(1), most));
   if (!batch.source) return batch;
-  const auto begin = batch.inputs.span<int32_t>();
-  const int32_t end = task.end_token(tokenizer);
-  const auto written = generate(
-      model.decoder, {begin.begin(), begin.end()}, most - batch.inputs.size(1), {.temperature = 0},
-      [end](int32_t id) { return id != end; }, source_of(batch));
+  const auto written = written_by(model, batch, most, {.temperature = 0});
   batch.inputs = from<int32_t>({1, static_cast<int64_t>(written.size())}, written);
   return batch;
 }

@@ -16,14 +16,18 @@ Tensor stand_in(const Tensor& x, int64_t time, int64_t width) {
   return tensor({x.size(0), time, width}, values, x.dtype());
 }
 
+Context context_of(const AuditConditions& c) {
+  return {.attend = c.attend, .documents = c.documents, .attention_scale = c.attention_scale};
+}
+
 }  // namespace
 
 std::vector<AuditReport> audit_model(const std::string& name, DecoderConfig config, DType dtype,
                                      AuditExtent extent) {
   int64_t most_layers = std::max(config.n_layers, config.n_encoder_layers);
   if (parameter_count(config) > kLargeModel) most_layers = 1;
-  if (extent == AuditExtent::quick)
-    most_layers = std::min<int64_t>(most_layers, 2);  // the others are like them
+  const bool quick = extent == AuditExtent::quick, encoder = config.n_encoder_layers > 0;
+  if (quick) most_layers = std::min<int64_t>(most_layers, encoder ? 1 : 2);  // the others are like them
   config.n_layers = std::min(config.n_layers, most_layers);
   config.n_encoder_layers = std::min(config.n_encoder_layers, most_layers);
   config.vocab_size =
@@ -35,38 +39,31 @@ std::vector<AuditReport> audit_model(const std::string& name, DecoderConfig conf
     p->trainable = false;  // only gradients of positions are asked for
 
   const int64_t time = config.block_size, width = config.d_model;
-  // A pass over p positions computes p * time tokens.
+  // A pass over p positions computes p * time tokens. Six are three patterns of hidden inputs, twice.
   AuditOptions options;
-  const int64_t tokens = extent == AuditExtent::all ? int64_t{1} << 18 : 4096;
-  options.positions = std::min(time, std::max<int64_t>(8, tokens / time));
-  options.positions_further = std::min<int64_t>(extent == AuditExtent::all ? 64 : 8, options.positions);
+  const int64_t tokens = quick ? 4096 / (encoder ? 3 : 1) : int64_t{1} << 18;
+  options.positions = std::min(time, std::max<int64_t>(6, tokens / time));
+  options.positions_further = std::min<int64_t>(!quick ? 64 : encoder ? 6 : 8, options.positions);
   options.sees_next = config.window != 1;
-  const bool encoder = decoder.encoder != nullptr;
   std::vector<AuditReport> reports;
   const auto audit = [&](const std::string& part, const AuditedFunction& f) {
     reports.push_back(leak_audit(name + part, f, time, width, dtype, options));
   };
 
   audit("", [&](const Tensor& x, const AuditConditions& conditions) {
-    Context context;
-    context.attend = conditions.attend, context.documents = conditions.documents;
-    context.attention_scale = conditions.attention_scale;
+    Context context = context_of(conditions);
     if (encoder) context.source = {.features = stand_in(x, time, width), .documents = conditions.documents};
     return decoder.head(decoder.trunk(x, context), context);
   });
   if (!encoder) return reports;
   options.causal = false;
   audit(", its encoder", [&](const Tensor& x, const AuditConditions& conditions) {
-    Context context;
-    context.attend = conditions.attend, context.documents = conditions.documents;
-    context.attention_scale = conditions.attention_scale;
+    Context context = context_of(conditions);
     return decoder.encoder->trunk(x, context);
   });
   options.outputs = time;
   audit(", what it sees of a source", [&](const Tensor& x, const AuditConditions& conditions) {
-    Context context;
-    context.attend = conditions.attend, context.documents = conditions.documents;
-    context.attention_scale = conditions.attention_scale;
+    Context context = context_of(conditions);
     const Tensor features = decoder.encoder->trunk(x, context);
     context.attend = {}, context.documents = conditions.output_documents;
     context.source = {.features = features, .attend = conditions.attend, .documents = conditions.documents};

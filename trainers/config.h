@@ -98,7 +98,7 @@ struct RunConfig {
   void visit(V& v) {
     v("task", task, "what the model learns", OneOf{task_names()});
     if (!data || data->name() != task) data = make_task(task);
-    v.section("model", model, "the decoder");
+    v.section("model", model, "a decoder, or an encoder and a decoder");
     if (data) v.section("data", *data, "what it is trained on");
     v.section("trainer", trainer, "the loop");
     v.section("optimizer", optimizer, "AdamW");

@@ -83,7 +83,11 @@ std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t 
 
 std::vector<std::vector<int32_t>> greedy(Decoder& model, const Tensor& ids, int64_t count,
                                          const Source& source) {
-  const int64_t rows = ids.size(0), vocabulary = model.config().vocab_size;
+  check(ids.rank() == 2 && ids.size(1) > 0, "greedy",
+        "needs rows of at least one token to begin with, got {}", ids);
+  const int64_t rows = ids.size(0), vocabulary = model.config().vocab_size, block = model.config().block_size;
+  check(count <= block + 1 - ids.size(1), "greedy", "{} tokens after {} do not fit block_size {}", count,
+        ids.size(1), block);
   std::vector<std::vector<int32_t>> all(static_cast<size_t>(rows));
   KeyValueCache cache(ids.size(1) + count);
   Context context = reading(model, source);

@@ -30,7 +30,8 @@ std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t 
                               const GenerateOptions& options, const std::function<bool(int32_t)>& go_on = {},
                               const Source& source = {});
 
-// The most likely tokens after each row (B,T) of a batch, (B,count), each chosen after those before it.
+// The most likely tokens after each row (B,T) of a batch, (B,count), each chosen after those before it. T is at least 1,
+// and T + count - 1, the tokens that the model reads, at most block_size.
 std::vector<std::vector<int32_t>> greedy(Decoder& model, const Tensor& ids, int64_t count, const Source& source = {});
 
 }  // namespace bonsai

@@ -57,10 +57,8 @@ Batch Induction::validation(int64_t first, int64_t count) const {
 }
 
 Evaluation Induction::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
-  const int64_t all = (evaluation_sequences_ - 1) / batch_size + 1;
-  return evaluation_over(model, most_batches > 0 ? std::min(most_batches, all) : all, [&](int64_t i) {
-    return validation(i * batch_size, std::min(batch_size, evaluation_sequences_ - i * batch_size));
-  });
+  return evaluation_over(model, evaluation_sequences_, batch_size, most_batches,
+                         [&](int64_t first, int64_t count) { return validation(first, count); });
 }
 
 // A block, once and a half, and how the model goes on.

@@ -64,9 +64,9 @@ Batch LanguageModel::batch(const BatchIndex& index, int64_t batch_size) const {
 }
 
 Evaluation LanguageModel::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
-  const int64_t all = validation_->evaluation_batches(batch_size);
-  return evaluation_over(model, most_batches > 0 ? std::min(most_batches, all) : all,
-                   [&](int64_t i) { return validation_->evaluation(i, batch_size); });
+  return evaluation_over(model, validation_->blocks(), batch_size, most_batches, [&](int64_t first, int64_t) {
+    return validation_->evaluation(first / batch_size, batch_size);
+  });
 }
 
 // From the start of a tale, or of a line where the text has lines.

@@ -18,7 +18,7 @@ void Reverse::prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokeniz
   check(block_size >= 2 * length_, "data", "model.block_size {} is less than {}, twice data.length",
         block_size, 2 * length_);
   seed_ = seed;
-  tokenizer_ = letters(alphabet_, U"|");
+  tokenizer_ = letters(alphabet_, "|");
 }
 
 Batch Reverse::sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count) const {
@@ -51,13 +51,10 @@ std::vector<std::vector<int32_t>> Reverse::answers(Decoder& model, const Batch& 
 }
 
 Evaluation Reverse::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
-  const int64_t wanted =
-      most_batches > 0 ? std::min(evaluation_sequences_, most_batches * batch_size) : evaluation_sequences_;
-  const auto batch = [&](int64_t i) {
-    return sequences(seed_, "reverse validation", i * batch_size,
-                     std::min(batch_size, wanted - i * batch_size));
+  const auto draw = [&](int64_t first, int64_t count) {
+    return sequences(seed_, "reverse validation", first, count);
   };
-  return evaluation_over(model, (wanted + batch_size - 1) / batch_size, batch, [&](const Batch& b) {
+  return evaluation_over(model, evaluation_sequences_, batch_size, most_batches, draw, [&](const Batch& b) {
     const auto answered = answers(model, b);
     const auto targets = b.targets.span<int32_t>();
     int64_t right = 0;

@@ -6,6 +6,12 @@
 #include "trainers/generate.h"
 
 namespace bonsai {
+namespace {
+
+// Symbols beside the letters, in the order of their ids.
+constexpr const char *kBegin = "|", *kEnd = "~";
+
+}  // namespace
 
 void Seq2Seq::visit(Visitor& v) {
   v("answer", answer_, "what is to be written of the source", OneOf{{"reverse", "sort"}});
@@ -21,12 +27,12 @@ void Seq2Seq::prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokeniz
   check(block_size > longest_, "data", "model.block_size {} is not above data.longest {}", block_size,
         longest_);
   seed_ = seed;
-  tokenizer_ = letters(alphabet_, U"|~");
+  tokenizer_ = letters(alphabet_, std::string(kBegin) + kEnd);
 }
 
 // Rows are filled up with the end sign, which neither the encoder sees nor the loss counts.
 Batch Seq2Seq::sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count) const {
-  const auto begin = static_cast<int32_t>(alphabet_), end = begin + 1;
+  const int32_t begin = tokenizer_->encode(kBegin)[0], end = end_token(*tokenizer_);
   std::vector<int32_t> source, attend, inputs, targets;
   for (int64_t row = first; row < first + count; ++row) {
     const RandomKey key = random_key(seed, stream + " " + std::to_string(row));
@@ -63,21 +69,21 @@ Batch Seq2Seq::batch(const BatchIndex& index, int64_t batch_size) const {
 // Each with its end sign, where the model writes one in time.
 std::vector<std::vector<int32_t>> Seq2Seq::answers(Decoder& model, const Batch& batch) const {
   auto all = greedy(model, slice(batch.inputs, 1, 0, 1), longest_ + 1, source_of(batch));
+  const int32_t end = end_token(*tokenizer_);
   for (std::vector<int32_t>& answer : all)
-    if (const auto at = std::find(answer.begin(), answer.end(), alphabet_ + 1); at != answer.end())
+    if (const auto at = std::find(answer.begin(), answer.end(), end); at != answer.end())
       answer.erase(at + 1, answer.end());
   return all;
 }
 
-// On sources from a seed that no training draws from: that of training with all bits turned.
+// From a seed that no training draws from: that of training with all bits turned.
+Batch Seq2Seq::validation(int64_t first, int64_t count) const {
+  return sequences(~seed_, "seq2seq validation", first, count);
+}
+
 Evaluation Seq2Seq::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
-  const int64_t wanted =
-      most_batches > 0 ? std::min(evaluation_sequences_, most_batches * batch_size) : evaluation_sequences_;
-  const auto batch = [&](int64_t i) {
-    return sequences(~seed_, "seq2seq validation", i * batch_size,
-                     std::min(batch_size, wanted - i * batch_size));
-  };
-  return evaluation_over(model, (wanted + batch_size - 1) / batch_size, batch, [&](const Batch& b) {
+  const auto draw = [&](int64_t first, int64_t count) { return validation(first, count); };
+  return evaluation_over(model, evaluation_sequences_, batch_size, most_batches, draw, [&](const Batch& b) {
     const auto answered = answers(model, b);
     const auto targets = b.targets.span<int32_t>();
     int64_t right = 0;
@@ -97,15 +103,18 @@ std::string Seq2Seq::sample(Decoder& model, uint64_t seed) const {
   for (int64_t i = 0; i < longest_; ++i)
     if (batch.source_attend.span<int32_t>()[static_cast<size_t>(i)])
       line.push_back(batch.source.span<int32_t>()[static_cast<size_t>(i)]);
-  return tokenizer_->decode(line) + "|" + tokenizer_->decode(answers(model, batch)[0]);
+  return tokenizer_->decode(line) + kBegin + tokenizer_->decode(answers(model, batch)[0]);
 }
 
 Batch Seq2Seq::prompt(const Tokenizer& tokenizer, const std::string& text) const {
-  return {.inputs = from<int32_t>({1, 1}, tokenizer.encode("|")),
-          .targets = {},
-          .source = Task::prompt(tokenizer, text).inputs};
+  const std::vector<int32_t> begin = tokenizer.encode(kBegin);
+  const Tensor source = Task::prompt(tokenizer, text).inputs;
+  for (const int32_t id : source.span<int32_t>())
+    check(id < begin[0], "source", "'{}' is a sign of the task, not one of the {} letters",
+          tokenizer.decode(std::vector<int32_t>{id}), begin[0]);
+  return {.inputs = from<int32_t>({1, 1}, begin), .targets = {}, .source = source};
 }
 
-int32_t Seq2Seq::end_token(const Tokenizer& tokenizer) const { return tokenizer.encode("~")[0]; }
+int32_t Seq2Seq::end_token(const Tokenizer& tokenizer) const { return tokenizer.encode(kEnd)[0]; }
 
 }  // namespace bonsai

@@ -18,6 +18,7 @@ class Seq2Seq final : public Task {
   Batch batch(const BatchIndex& index, int64_t batch_size) const override;
   Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const override;
   std::string sample(Decoder& model, uint64_t seed) const override;
+  Batch validation(int64_t first, int64_t count) const;  // sequences of the set that evaluate() goes through
   Batch prompt(const Tokenizer& tokenizer, const std::string& text) const override;
   int32_t end_token(const Tokenizer& tokenizer) const override;
 

@@ -1,5 +1,7 @@
 #include "trainers/task.h"
 
+#include <algorithm>
+
 #include "framework/ops/ops.h"
 
 namespace bonsai {
@@ -20,25 +22,26 @@ LossSum loss_of(Decoder& model, const Batch& batch, Context& context) {
   return loss;
 }
 
-Evaluation evaluation_over(Decoder& model, int64_t batches, const std::function<Batch(int64_t)>& batch,
+Evaluation evaluation_over(Decoder& model, int64_t rows, int64_t batch_size, int64_t most_batches,
+                           const std::function<Batch(int64_t, int64_t)>& draw,
                            const std::function<int64_t(const Batch&)>& right) {
   double sum = 0;
-  int64_t tokens = 0, rows = 0, matched = 0;
-  for (int64_t i = 0; i < batches; ++i) {
+  int64_t tokens = 0, drawn = 0, matched = 0;
+  for (int64_t i = 0; drawn < rows && (most_batches == 0 || i < most_batches); ++i) {
     Context context;
-    const Batch b = batch(i);
-    const LossSum loss = loss_of(model, b, context);
+    const Batch batch = draw(drawn, std::min(batch_size, rows - drawn));
+    const LossSum loss = loss_of(model, batch, context);
     sum += loss.sum.item();
     tokens += loss.tokens;
-    rows += b.inputs.size(0);
-    if (right) matched += right(b);
+    drawn += batch.inputs.size(0);
+    if (right) matched += right(batch);
   }
   Evaluation e{.loss = sum / static_cast<double>(tokens)};
-  if (right) e.exact_match = static_cast<double>(matched) / static_cast<double>(rows);
+  if (right) e.exact_match = static_cast<double>(matched) / static_cast<double>(drawn);
   return e;
 }
 
-std::shared_ptr<Tokenizer> letters(int64_t count, std::u32string others) {
+std::shared_ptr<Tokenizer> letters(int64_t count, const std::string& others) {
   std::vector<char32_t> symbols;
   for (int64_t i = 0; i < count; ++i) symbols.push_back(U'a' + static_cast<char32_t>(i));
   symbols.insert(symbols.end(), others.begin(), others.end());

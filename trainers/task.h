@@ -60,11 +60,13 @@ Source source_of(const Batch& batch);
 // The cross-entropy of the targets that are not kIgnore.
 LossSum loss_of(Decoder& model, const Batch& batch, Context& context);
 
-// Their mean over so many batches; and the share of rows that are right, where `right` counts them.
-Evaluation evaluation_over(Decoder& model, int64_t batches, const std::function<Batch(int64_t)>& batch,
+// Their mean over the rows, drawn in batches, or over so many batches of them (0: all); and the share of rows that are
+// right, where `right` counts those of a batch.
+Evaluation evaluation_over(Decoder& model, int64_t rows, int64_t batch_size, int64_t most_batches,
+                           const std::function<Batch(int64_t first, int64_t count)>& draw,
                            const std::function<int64_t(const Batch&)>& right = {});
 
-// The letters from a on, for tasks that make their own sequences, and what else they need.
-std::shared_ptr<Tokenizer> letters(int64_t count, std::u32string others);
+// The letters from a on, for tasks that make their own sequences, and what else they need, in ASCII.
+std::shared_ptr<Tokenizer> letters(int64_t count, const std::string& others);
 
 }  // namespace bonsai

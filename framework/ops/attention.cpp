@@ -96,9 +96,11 @@ Shape checked_scores(const Tensor& q, const Tensor& k, const Tensor& v, const At
         o.n_kv_heads);
   check(!o.alibi || !recording({o.alibi}), kOp, "the slopes of ALiBi have no gradient; detach() {}", o.alibi);
   check(o.dropout >= 0 && o.dropout <= 1, kOp, "the dropout rate is {}; it must be in [0, 1]", o.dropout);
-  check(o.mask.window >= 0 && o.soft_cap >= 0, kOp,
-        "the window is {} and the soft cap {}; neither may be negative", o.mask.window, o.soft_cap);
-  check(o.first_head >= 0 && (o.all_heads ? o.first_head + heads <= o.all_heads : o.first_head == 0), kOp,
+  check(o.mask.window >= 0, kOp, "the window is {}; it may not be negative", o.mask.window);
+  check(std::isfinite(o.scale) && std::isfinite(o.soft_cap) && o.soft_cap >= 0, kOp,
+        "the scale is {} and the soft cap {}; both must be finite, and the cap not negative", o.scale,
+        o.soft_cap);
+  check(o.first_head >= 0 && (o.all_heads ? o.first_head <= o.all_heads - heads : o.first_head == 0), kOp,
         "{} heads from {} on are not some of {}", heads, o.first_head, o.all_heads);
   const Shape scores{q.size(0), heads, q.size(time), k.size(time)};
   check_ids(o.mask.attend, "`attend`", scores.dim[0], scores.dim[3]);

@@ -103,7 +103,7 @@ AttentionResult composed_attention(const Tensor& q, const Tensor& k, const Tenso
 Tensor alibi_slopes(int64_t first_head, int64_t count, int64_t n_heads, DType dtype, Device device = {});  // (count): 2^(-8 (h + 1) / H)
 
 // Rotary positions: each head of x (...,T,n_heads*D) has its pairs turned by the angle position * theta^(-2j/D), row t
-// at position first + t. Pairs are (2j, 2j+1) where interleaved, else (j, j + D/2). Su et al. 2021, arXiv:2104.09864
+// at position first + t, which may be below 0. Pairs are (2j, 2j+1) where interleaved, else (j, j + D/2). Su et al. 2021, arXiv:2104.09864
 struct RopeOptions {
   int64_t n_heads = 1;
   int64_t first = 0;

@@ -37,8 +37,7 @@ Tensor rope(const Tensor& x, const RopeOptions& o) {
   check_floating("rope", x);
   check(x.rank() >= 2 && o.n_heads > 0 && x.size(-1) % (2 * o.n_heads) == 0, "rope",
         "needs (...,time,heads * width) with an even width, got {} for {} heads", x, o.n_heads);
-  check(o.first >= 0 && o.theta > 0, "rope",
-        "the first position is {} and theta {}; they must be at least 0 and above 0", o.first, o.theta);
+  check(o.theta > 0, "rope", "theta is {}; it must be above 0", o.theta);
   const Tensor table = rope_table(x.size(-2), x.size(-1) / o.n_heads, o, x.dtype(), x.device());
   struct Args {
     int64_t n_heads;
