@@ -29,6 +29,7 @@ void add_doctor(CLI::App& program) {
     fmt::print("kernels     {} (built for {}; this processor runs {})\n", cpu.level, fmt::join(cpu.levels, ", "),
                fmt::join(cpu.runnable, ", "));
     fmt::print("BLAS        {}\n", cpu.blas);
+    fmt::print("products    {}\n", cpu.products);
     fmt::print("cuda        this build has no CUDA backend\n");
   });
 }

@@ -37,6 +37,7 @@ struct CpuInfo {
   std::vector<std::string> levels;  // those this program holds
   std::vector<std::string> runnable;  // and of these, those that this processor runs
   std::string blas;          // OpenBLAS's own words, or "own (...)" when its self-check failed
+  std::string products;      // who multiplies matrices
 };
 const CpuInfo& cpu_info();
 

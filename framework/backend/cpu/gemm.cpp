@@ -164,7 +164,7 @@ void gemm(const Gemm& g) {
   if (kept == 1 && added == 1) {
     const Product p = entry(0, 0);
     if (g.m <= kFewRows && g.k > 0) return few_rows(p, alpha, g.add);
-    if (kOwnIsFast) return own_tiles(p, alpha, g.add);
+    if (prefers_own()) return own_tiles(p, alpha, g.add);
     if (tiles.count < kEnoughTiles && g.k > kDepth * 3 / 2) return deep_product(p, tiles, alpha, g.add);
   }
   run_tiles(kept * tiles.count, [&](int64_t t) {

@@ -96,10 +96,16 @@ void pack_across(const real* from, int64_t ld, int64_t depth, int64_t count, rea
   }
 }
 
+// out[i * step + j] = in[j * ld + i] for eight by eight.
+template <class T>
+void transpose(const T* in, int64_t ld, T* out, int64_t step) {
+  for (int i = 0; i < 8; ++i)
+    for (int j = 0; j < 8; ++j) out[i * step + j] = in[j * ld + i];
+}
+
 #if defined(__AVX2__)
 typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
 
-// out[i * step + j] = in[j * ld + i] for eight by eight.
 void transpose(const float* in, int64_t ld, float* out, int64_t step) {
   Eight r[8], t[8], u[8];
 #pragma GCC unroll 8
@@ -123,18 +129,12 @@ void transpose(const float* in, int64_t ld, float* out, int64_t step) {
         __builtin_shufflevector(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
 }
-#else
-void transpose(const real* in, int64_t ld, real* out, int64_t step) {
-  for (int i = 0; i < 8; ++i)
-    for (int j = 0; j < 8; ++j) out[i * step + j] = in[j * ld + i];
-}
 #endif
 
 // Rows (count, depth) as one strip (depth, kColumns), filled up with zeros.
 void pack_along(const real* from, int64_t ld, int64_t depth, int64_t count, real* out) {
-  static_assert(kColumns % 8 == 0 || !kOwnIsFast);
   int64_t e = 0;
-  if (count == kColumns && sizeof(real) == 4 && kColumns % 8 == 0)
+  if (count == kColumns && kColumns % 8 == 0)
     for (; e + 8 <= depth; e += 8)
       for (int64_t i = 0; i < kColumns; i += 8)
         transpose(from + i * ld + e, ld, out + e * kColumns + i, kColumns);
@@ -148,7 +148,8 @@ void pack_strips(const Product& p, int64_t d, int64_t depth, int64_t n, int64_t 
     return pack_across<kColumns>(p.b + d * p.ldb + n, p.ldb, depth, width, out, depth * kColumns, false);
   for (int64_t j = 0; j < width; j += kColumns) {
     for (int64_t i = j + kColumns; i < smaller(width, j + 2 * kColumns); ++i)
-      for (int64_t e = 0; e < depth; e += 64 / sizeof(real)) __builtin_prefetch(p.b + (n + i) * p.ldb + d + e);
+      for (int64_t e = 0; e < depth; e += 64 / sizeof(real))
+        __builtin_prefetch(p.b + (n + i) * p.ldb + d + e);
     pack_along(p.b + (n + j) * p.ldb + d, p.ldb, depth, smaller(kColumns, width - j), out + j * depth);
   }
 }
@@ -223,8 +224,10 @@ void own_product(const Product& p, real alpha, bool add) {
   }
 }
 
+bool prefers_own() { return (sizeof(real) == 4 && kVectorBytes >= 32) || use_own_blas(); }
+
 void product(const Product& p, real alpha, bool add) {
-  if (kOwnIsFast) return own_product(p, alpha, add);
+  if (prefers_own()) return own_product(p, alpha, add);
   if (p.bias)
     for (int64_t i = 0; i < p.m; ++i)
       for (int64_t j = 0; j < p.n; ++j) p.c[i * p.ldc + j] = (add ? p.c[i * p.ldc + j] : 0) + p.bias[j];

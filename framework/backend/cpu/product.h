@@ -20,8 +20,10 @@ struct Product {
   const real* bias = nullptr;  // (n)
 };
 
-// Of a register tile of C.
-#if defined(__AVX512F__)
+// Of a register tile of C. A test names other sizes than the processor's.
+#if defined(BONSAI_TILE)
+inline constexpr int kVectorBytes = BONSAI_TILE, kTileRows = BONSAI_TILE == 64 ? 12 : 6;
+#elif defined(__AVX512F__)
 inline constexpr int kVectorBytes = 64, kTileRows = 12;
 #elif defined(__AVX2__)
 inline constexpr int kVectorBytes = 32, kTileRows = 6;
@@ -30,8 +32,9 @@ inline constexpr int kVectorBytes = 16, kTileRows = 6;
 #endif
 inline constexpr int kTileColumns = 2 * kVectorBytes / static_cast<int>(sizeof(real));
 
-// Whether this level's tiles are as wide as a BLAS's. Not for f64, which is built for the lowest level alone.
-inline constexpr bool kOwnIsFast = sizeof(real) == 4 && kVectorBytes >= 32;
+// Whether this level's tiles are as wide as a BLAS's, or there is none that is right. f64 is built for the lowest
+// level alone.
+bool prefers_own();
 
 // B as the tiles read it: strips of kTileColumns columns, filled up with zeros.
 int64_t packed_elements(int64_t k, int64_t n);

@@ -17,20 +17,21 @@
 namespace bonsai::cpu {
 
 // One function a level that was built; CMake defines BONSAI_EACH_LEVEL as LEVEL(v2) LEVEL(v3) ...
-#define LEVEL(name) namespace name { void fill_table(KernelTable& table); }
+#define LEVEL(name) namespace name { void fill_table(KernelTable& table); bool prefers_own(); }
 BONSAI_EACH_LEVEL
 #undef LEVEL
-namespace f64 { void fill_table(KernelTable& table); }
+namespace f64 { void fill_table(KernelTable& table); bool prefers_own(); }
 
 namespace {
 
 struct Level {
   const char* name;
   void (*fill)(KernelTable&);
+  bool (*prefers_own)();
 };
 
 constexpr Level kLevels[] = {  // lowest first
-#define LEVEL(name) {#name, name::fill_table},
+#define LEVEL(name) {#name, name::fill_table, name::prefers_own},
     BONSAI_EACH_LEVEL
 #undef LEVEL
 };
@@ -95,7 +96,10 @@ const KernelTable& table(DType dtype) {
 
 const CpuInfo& info() {
   static const CpuInfo known = [] {
-    CpuInfo i{chosen_level().name, {}, {}, blas_description()};
+    const auto by = [](bool own) { return own ? "own tiles" : "BLAS"; };
+    CpuInfo i{chosen_level().name, {}, {}, blas_description(),
+              fmt::format("f32 by {}, f64 by {}, up to four rows by {}", by(chosen_level().prefers_own()),
+                          by(f64::prefers_own()), use_own_blas() ? "own loops" : "BLAS")};
     for (const Level& level : kLevels) {
       i.levels.push_back(level.name);
       if (runs_here(level.name)) i.runnable.push_back(level.name);

@@ -1,0 +1,62 @@
+// Our own products at every size of tile, those of processors that this one is not among them: whole numbers, so
+// that every order of adding gives the same bits, in buffers with nothing behind their last element.
+#define BONSAI_LEVEL tested
+#define BONSAI_REAL float
+#include "framework/backend/cpu/product.cpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <vector>
+
+namespace bonsai::cpu::tested {
+namespace {
+
+struct Operand {
+  int64_t ld;
+  std::vector<float> v;
+  Operand(int64_t rows, int64_t columns, int64_t padding) : ld(columns + padding) {
+    v.resize(rows == 0 || columns == 0 ? 0 : static_cast<size_t>((rows - 1) * ld + columns));
+    for (float& x : v) x = static_cast<float>(std::rand() % 7 - 3);
+  }
+};
+
+// Bits of `form`: A transposed, B transposed, added to C; with a bias in every second.
+void check_product(int64_t m, int64_t n, int64_t k, int form) {
+  const bool ta = form & 1, tb = form & 2, add = form & 4;
+  const Operand a(ta ? k : m, ta ? m : k, form % 3), b(tb ? n : k, tb ? k : n, form % 2), c(m, n, form % 4),
+      bias(1, form % 2 ? n : 0, 0);
+  std::vector<float> right = c.v;
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      float sum = 0;
+      for (int64_t p = 0; p < k; ++p)
+        sum += (ta ? a.v[p * a.ld + i] : a.v[i * a.ld + p]) * (tb ? b.v[j * b.ld + p] : b.v[p * b.ld + j]);
+      float& out = right[i * c.ld + j];
+      out = (add ? out : 0) + 2 * sum + (form % 2 ? bias.v[j] : 0);
+    }
+  std::vector<float> once = c.v, parts = c.v;
+  Product p{m,          n,    k,  a.v.data(),  a.ld, ta,
+            b.v.data(), b.ld, tb, once.data(), c.ld, form % 2 ? bias.v.data() : nullptr};
+  own_product(p, 2, add);
+  EXPECT_EQ(once, right) << m << " x " << n << " x " << k << " form " << form;
+  p.c = parts.data();
+  std::vector<float> packed(static_cast<size_t>(packed_elements(k, n)));
+  pack(p, packed.data());
+  const int64_t middle = n / 2 / kTileColumns * kTileColumns;
+  own_product(p, 2, add, packed.data(), 0, middle);
+  own_product(p, 2, add, packed.data(), middle, n);
+  EXPECT_EQ(parts, right) << m << " x " << n << " x " << k << " form " << form << ", packed";
+}
+
+TEST(Product, EverySizeAroundATilesEdgeIsRight) {
+  const std::vector<int64_t> sizes = {0, 1, 5, 6, 7, 12, 13, 16, 17, 32, 33, 48, 49, 97, 129};
+  for (const int64_t m : sizes)
+    for (const int64_t n : sizes)
+      for (const int64_t k : {0, 1, 7, 8, 31, 256, 257, 300})
+        if (m * n * k < 300000 || (m + n + k) % 7 == 0)
+          for (int form = 0; form < 8; ++form) check_product(m, n, k, form);
+}
+
+}  // namespace
+}  // namespace bonsai::cpu::tested
