@@ -42,6 +42,25 @@ TEST(Threads, TilesAreFinishedWhenTheCallReturns) {
   }
 }
 
+// Two that run side by side in one worker's memory would write over each other.
+TEST(Threads, AWorkerRunsOneTileAtATimeAndThereAreNoMoreOfThem) {
+  for (const int n : {1, 2, 4})
+    for (const int workers : {1, 2, 3, 9}) {
+      const Threads scope(n);
+      std::vector<std::atomic<int>> busy(static_cast<size_t>(workers)), runs(200);
+      std::atomic<int> wrong{0};
+      run_tiles(200, workers, [&](int64_t i, int worker) {
+        ++runs[static_cast<size_t>(i)];
+        if (worker < 0 || worker >= workers) return void(++wrong);
+        wrong += busy[static_cast<size_t>(worker)].exchange(1);
+        for (int spin = 0; spin < 200; ++spin) std::atomic_signal_fence(std::memory_order_seq_cst);
+        busy[static_cast<size_t>(worker)] = 0;
+      });
+      EXPECT_EQ(wrong, 0) << n << " threads, " << workers << " workers";
+      EXPECT_TRUE(each_once({runs.begin(), runs.end()}));
+    }
+}
+
 TEST(Threads, ACallWithinATileRunsItself) {
   for (const int n : {1, 2, 4}) {
     const Threads scope(n);

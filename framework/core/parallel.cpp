@@ -33,19 +33,19 @@ struct alignas(64) Share {
 
 struct Job {
   int64_t count;
-  void (*tile)(void*, int64_t);
+  void (*tile)(void*, int64_t, int);
   void* context;
   Share* shares;
-  int threads;
+  int workers;
   std::atomic<int64_t> done{0};
 
-  // The thread's own share, then what is left of the others'.
-  void run(int thread) {
+  // The worker's own share, then what is left of the others'.
+  void run(int worker) {
     int64_t finished = 0;
-    for (int other = 0; other < threads; ++other) {
-      Share& share = shares[(thread + other) % threads];
+    for (int other = 0; worker < workers && other < workers; ++other) {
+      Share& share = shares[(worker + other) % workers];
       for (int64_t i; (i = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end; ++finished)
-        tile(context, i);
+        tile(context, i, worker);
     }
     done.fetch_add(finished, std::memory_order_acq_rel);
   }
@@ -75,15 +75,16 @@ class ThreadPool {
   }
 
   // False when another thread is using the pool.
-  bool run(int64_t count, void (*tile)(void*, int64_t), void* context) {
+  bool run(int64_t count, int workers, void (*tile)(void*, int64_t, int), void* context) {
     std::unique_lock busy(busy_, std::try_to_lock);
     if (!busy) return false;
-    for (int t = 0; t < size_; ++t) {
-      Share& share = shares_[static_cast<size_t>(t)];
-      share.next.store(count * t / size_, std::memory_order_relaxed);
-      share.end = count * (t + 1) / size_;
+    workers = std::min(workers, size_);
+    for (int w = 0; w < workers; ++w) {
+      Share& share = shares_[static_cast<size_t>(w)];
+      share.next.store(count * w / workers, std::memory_order_relaxed);
+      share.end = count * (w + 1) / workers;
     }
-    Job job{count, tile, context, shares_.data(), size_};
+    Job job{count, tile, context, shares_.data(), workers};
     job_.store(&job, std::memory_order_release);
     generation_.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) > 0) {
@@ -116,7 +117,7 @@ class ThreadPool {
     std::this_thread::yield();
   }
 
-  void work(int thread) {
+  void work(int worker) {
     inside_tile = true;
     uint64_t seen = 0;
     while (true) {
@@ -124,7 +125,7 @@ class ThreadPool {
       if (stop_) return;
       seen = generation_.load();
       guests_.fetch_add(1, std::memory_order_seq_cst);
-      if (Job* job = job_.load(std::memory_order_seq_cst)) job->run(thread);
+      if (Job* job = job_.load(std::memory_order_seq_cst)) job->run(worker);
       guests_.fetch_sub(1, std::memory_order_release);
     }
   }
@@ -201,9 +202,9 @@ void set_threads(int count) {
   c.fast.store(c.pools.back().get(), std::memory_order_release);
 }
 
-void run_tiles(int64_t count, void (*tile)(void*, int64_t), void* context) {
-  if (count > 1 && !inside_tile && ensure_pool().run(count, tile, context)) return;
-  for (int64_t i = 0; i < count; ++i) tile(context, i);
+void run_tiles(int64_t count, int workers, void (*tile)(void*, int64_t, int), void* context) {
+  if (count > 1 && !inside_tile && ensure_pool().run(count, workers, tile, context)) return;
+  for (int64_t i = 0; i < count; ++i) tile(context, i, 0);
 }
 
 }  // namespace bonsai

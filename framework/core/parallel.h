@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 namespace bonsai {
@@ -11,16 +12,24 @@ namespace bonsai {
 int threads();
 void set_threads(int count);  // 1 to 1024
 
-// Runs tile(context, 0 ... count-1), each once, in any order on any thread, and returns when all are
-// done. A tile must not throw. Called from within a tile, or while another thread uses the pool, it
-// runs the tiles itself.
-void run_tiles(int64_t count, void (*tile)(void* context, int64_t index), void* context);
+// Runs tile(context, 0 ... count-1, worker), each once, in any order on at most `workers` threads, and returns when
+// all are done. Of two that run side by side each has another worker < workers: for memory of its own, never for
+// results. A tile must not throw. Called from within a tile, or while another thread uses the pool, it runs the tiles
+// itself.
+void run_tiles(int64_t count, int workers, void (*tile)(void* context, int64_t index, int worker), void* context);
 
+// f(index, worker)
 template <class F>
-void run_tiles(int64_t count, F&& f) {
+void run_tiles(int64_t count, int workers, F&& f) {
   using Tile = std::remove_reference_t<F>;
   run_tiles(
-      count, [](void* context, int64_t i) { (*static_cast<Tile*>(context))(i); }, &f);
+      count, workers,
+      [](void* context, int64_t i, int worker) { (*static_cast<Tile*>(context))(i, worker); }, &f);
+}
+// f(index)
+template <class F>
+void run_tiles(int64_t count, F&& f) {
+  run_tiles(count, std::numeric_limits<int>::max(), [&](int64_t i, int) { f(i); });
 }
 
 }  // namespace bonsai

@@ -42,22 +42,12 @@ inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 inline int64_t tiles_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 // f(t, scratch) for t < count, scratch being `elements` of whoever runs the tile: taken at once for all
-// that may run side by side, so that how much is taken does not depend on who was free. Each has a share of the tiles,
-// as in run_tiles.
+// that may run side by side, so that how much is taken does not depend on who was free.
 template <class F>
 void run_tiles_with_scratch(int64_t count, int64_t elements, F f) {
-  constexpr int64_t kMost = 64;
-  const int64_t workers = smaller(smaller(count, threads()), kMost);
+  const int workers = static_cast<int>(smaller(count, threads()));
   Scratch scratch(workers * elements);
-  int64_t next[kMost];
-  for (int64_t w = 0; w < workers; ++w) next[w] = count * w / workers;
-  run_tiles(workers, [&](int64_t w) {
-    for (int64_t other = 0; other < workers; ++other) {
-      const int64_t share = (w + other) % workers;
-      for (int64_t t; (t = __atomic_fetch_add(&next[share], 1, __ATOMIC_RELAXED)) < count * (share + 1) / workers;)
-        f(t, scratch.data() + w * elements);
-    }
-  });
+  run_tiles(count, workers, [&](int64_t t, int worker) { f(t, scratch.data() + worker * elements); });
 }
 
 // f(begin, end) over [0, n), `size` at a time.
