@@ -1,7 +1,6 @@
 // Attention in tiles of queries: the scores of a tile against the keys it may see live in scratch, so no
 // (Tq, Tk) tensor exists. Operands are read by batch, head and row strides, never permuted. Backward
 // recomputes a tile's weights from each row's largest score and sum of exponentials.
-#include "framework/backend/cpu/gemm.h"
 #include "framework/backend/cpu/product.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {

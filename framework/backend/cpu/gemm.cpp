@@ -35,11 +35,11 @@ Product depth_of(Product p, int64_t begin, int64_t end) {
   return p;
 }
 
-// The parts of [0, n): about `size` each, equal but for the last.
+// The parts of [0, n): about `about` each, a multiple of `step`, equal but for the last.
 struct Parts {
   int64_t n, count, size;
-  Parts(int64_t n, int64_t about) : n(n), count(larger(1, (n + about / 2) / about)) {
-    size = tiles_of(n, count);
+  Parts(int64_t n, int64_t about, int64_t step = 1) : n(n), count(larger(1, (n + about / 2) / about)) {
+    size = tiles_of(tiles_of(n, count), step) * step;
     count = larger(1, tiles_of(n, size));
   }
   int64_t begin(int64_t i) const { return i * size; }
@@ -75,33 +75,29 @@ void deep_product(const Product& p, const Parts& tiles, real alpha, bool add) {
   });
 }
 
-// Sizes of parts that end where a register tile ends.
-int64_t part_size(int64_t n, int64_t about, int64_t step) {
-  return larger(step, tiles_of(tiles_of(n, larger(1, (n + about / 2) / about)), step) * step);
-}
-
-// By our own tiles. Rows share what is packed of B; a tile of columns packs its own.
+// By our own tiles, whose edges are those of register tiles. Rows share what is packed of B; a tile of columns packs
+// its own.
 void own_tiles(const Product& p, real alpha, bool add) {
   constexpr int64_t kColumns = 6 * kTileColumns, kSmall = 65536, kTileProducts = 1 << 20;
   if (p.m * p.n * p.k <= kSmall) return own_product(p, alpha, add);
   if (p.n > p.m) {
-    const int64_t width = part_size(p.n, kColumns, kTileColumns);
-    return run_tiles(tiles_of(p.n, width), [&](int64_t t) {
-      own_product(columns_of(p, t * width, smaller(p.n, (t + 1) * width)), alpha, add);
+    const Parts columns(p.n, kColumns, kTileColumns);
+    return run_tiles(columns.count, [&](int64_t t) {
+      own_product(columns_of(p, columns.begin(t), columns.end(t)), alpha, add);
     });
   }
   // A transposed A is packed by each tile that reads it: rather fewer rows than some of the columns.
-  const int64_t height = part_size(p.m, p.a_transposed ? 18 : 48, kTileRows), down = tiles_of(p.m, height);
-  const int64_t wanted = p.a_transposed ? tiles_of(kEnoughTiles / 2, down)
-                                        : larger(tiles_of(kEnoughTiles, down), height * p.n * p.k / kTileProducts);
-  const int64_t width = part_size(p.n, larger(kTileColumns, p.n / larger(1, wanted)), kTileColumns);
-  const int64_t across = tiles_of(p.n, width);
+  const Parts rows(p.m, p.a_transposed ? 18 : 48, kTileRows);
+  const int64_t wanted = p.a_transposed ? tiles_of(kEnoughTiles / 2, rows.count)
+                                        : larger(tiles_of(kEnoughTiles, rows.count),
+                                                 rows.size * p.n * p.k / kTileProducts);
+  const Parts columns(p.n, larger(kTileColumns, p.n / larger(1, wanted)), kTileColumns);
   Scratch packed(packed_elements(p.k, p.n));
   pack(p, packed.data());
-  run_tiles(down * across, [&](int64_t t) {
-    const int64_t row = t / across * height, column = t % across * width;
-    own_product(rows_of(p, row, smaller(p.m, row + height)), alpha, add, packed.data(), column,
-                smaller(p.n, column + width));
+  run_tiles(rows.count * columns.count, [&](int64_t t) {
+    const int64_t row = t / columns.count, column = t % columns.count;
+    own_product(rows_of(p, rows.begin(row), rows.end(row)), alpha, add, packed.data(), columns.begin(column),
+                columns.end(column));
   });
 }
 

@@ -16,11 +16,6 @@ constexpr int64_t kRoom = kLanes, kPanelElements = kPanels * kDepth + kPanels / 
 Vector load(const real* p) { return *reinterpret_cast<const Vector*>(p); }
 void store(real* p, Vector v) { *reinterpret_cast<Vector*>(p) = v; }
 
-struct Rows {
-  const real* a;
-  int64_t row, step;  // from one row to the next, from one depth to the next
-};
-
 struct Out {
   real* c;
   int64_t ldc;
@@ -51,17 +46,18 @@ void write(const Vector (&sum)[R][2], const Out& out) {
   }
 }
 
+// R rows from `from` on: `ld` apart, or packed side by side.
 template <int R, bool packed>
-void tile(int64_t depth, const Rows& rows, const real* strip, const Out& out) {
+void tile(int64_t depth, const real* from, int64_t ld, const real* strip, const Out& out) {
   Vector sum[R][2];
   const real* a[R];
 #pragma GCC unroll 12
-  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = Vector{}, a[i] = rows.a + i * rows.row;
+  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = Vector{}, a[i] = from + i * ld;
   for (int64_t p = 0; p < depth; ++p, strip += kColumns) {
     const Vector b0 = load(strip), b1 = load(strip + kLanes);
 #pragma GCC unroll 12
     for (int i = 0; i < R; ++i) {
-      const real x = packed ? rows.a[p * kRows + i] : a[i][p];
+      const real x = packed ? from[p * kRows + i] : a[i][p];
       sum[i][0] += x * b0;
       sum[i][1] += x * b1;
     }
@@ -69,7 +65,7 @@ void tile(int64_t depth, const Rows& rows, const real* strip, const Out& out) {
   write<R>(sum, out);
 }
 
-using Tile = void (*)(int64_t, const Rows&, const real*, const Out&);
+using Tile = void (*)(int64_t, const real*, int64_t, const real*, const Out&);
 template <bool packed, int... R>
 struct Heights : Heights<packed, sizeof...(R) + 1, R...> {};
 template <bool packed, int... R>
@@ -172,9 +168,9 @@ void multiply_strips(const Product& p, real alpha, bool add, int64_t d, int64_t 
                       alpha,
                       add || d > 0};
         if (p.a_transposed)
-          Heights<true>::of[rows - 1](depth, {panels + i / kRows * panel, 1, kRows}, strips + j * depth, out);
+          Heights<true>::of[rows - 1](depth, panels + i / kRows * panel, 0, strips + j * depth, out);
         else
-          Heights<false>::of[rows - 1](depth, {p.a + (m + i) * p.lda + d, p.lda, 1}, strips + j * depth, out);
+          Heights<false>::of[rows - 1](depth, p.a + (m + i) * p.lda + d, p.lda, strips + j * depth, out);
       }
   }
 }
