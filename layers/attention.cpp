@@ -25,12 +25,8 @@ Tensor like_query(const Tensor& y, const Tensor& q) {
 
 int64_t kv_heads_of(const MultiHeadAttentionConfig& c) { return c.n_kv_heads ? c.n_kv_heads : c.n_heads; }
 
-template <class Config>
-Config checked(const std::string& where, const Config& c) {
-  check_config(where, c);
-  const std::string why = misfit(c);
-  check(why.empty(), where, "{}", why);
-  return c;
+bool turns(const MultiHeadAttentionConfig& c) {
+  return c.position == "rope" || c.position == "rope_interleaved";
 }
 
 int64_t kv_width(const MultiHeadAttentionConfig& c) { return c.d_model / c.n_heads * kv_heads_of(c); }
@@ -60,8 +56,7 @@ std::string misfit(const MultiHeadAttentionConfig& c) {
     return fmt::format("d_model {} is not divisible by n_heads {}", c.d_model, c.n_heads);
   if (c.n_heads % kv_heads_of(c) != 0)
     return fmt::format("n_heads {} is not divisible by n_kv_heads {}", c.n_heads, c.n_kv_heads);
-  const bool turns = c.position == "rope" || c.position == "rope_interleaved";
-  if (turns && c.d_model / c.n_heads % 2 != 0)
+  if (turns(c) && c.d_model / c.n_heads % 2 != 0)
     return fmt::format("position {} needs heads of an even width, got {}", c.position, c.d_model / c.n_heads);
   if (c.cross && c.position != "none")
     return fmt::format("position is {}, but a source has positions of its own; cross-attention takes none",
@@ -81,7 +76,7 @@ std::string misfit(const MultiHeadAttentionConfig& c) {
 ScaledDotProductAttention::ScaledDotProductAttention(Module* parent, std::string name,
                                                      const ScaledDotProductAttentionConfig& c)
     : Module(parent, std::move(name)),
-      config_(checked(path(), c)),
+      config_(checked_config(path(), c)),
       dropout_{this, "dropout", {.p = c.dropout}} {}
 
 AttentionOptions ScaledDotProductAttention::options(int64_t width, int64_t queries, Context& context,
@@ -123,7 +118,7 @@ AttentionResult ScaledDotProductAttention::with_weights(const Tensor& q, const T
 
 MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const MultiHeadAttentionConfig& c)
     : Module(parent, std::move(name)),
-      config_(checked(path(), c)),
+      config_(checked_config(path(), c)),
       query{this,
             "query",
             {.in = c.d_model,
@@ -175,7 +170,7 @@ Tensor MultiHeadAttention::placed(const Tensor& x, int64_t n_heads, int64_t posi
   if (norm)
     y = reshape((*norm)(reshape(x, {x.size(0), x.size(1), n_heads, x.size(2) / n_heads}), context),
                 x.shape());
-  if (config_.position != "rope" && config_.position != "rope_interleaved") return y;
+  if (!turns(config_)) return y;
   return rope(y, {.n_heads = n_heads,
                   .first = position,
                   .theta = config_.rope_theta,

@@ -5,14 +5,6 @@
 namespace bonsai {
 namespace {
 
-DecoderConfig checked(const std::string& where, const DecoderConfig& c) {
-  const std::string place = where.empty() ? "decoder" : where;
-  check_config(place, c);
-  const std::string why = misfit(c);
-  check(why.empty(), place, "{}", why);
-  return c;
-}
-
 bool is_added(const std::string& position) { return position == "learned" || position == "sinusoidal"; }
 
 // The decoder's stack, or that of its encoder.
@@ -81,7 +73,7 @@ double parameter_count(const DecoderConfig& c) {
 
 Decoder::Decoder(Module* parent, std::string name, const DecoderConfig& c)
     : Layer(parent, std::move(name)),
-      config_(checked(path(), c)),
+      config_(checked_config(path().empty() ? "decoder" : path(), c)),
       token{this, "token", {.entries = c.vocab_size, .width = c.d_model, .deviation = c.deviation}},
       stack(this, "", stack_config(c, false)),
       encoder(c.n_encoder_layers > 0

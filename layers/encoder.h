@@ -14,11 +14,9 @@ class Encoder final : public Layer {
           "an encoder is neither causal nor attends to a source");
   }
 
-  // forward is these two in turn.
-  Tensor embed(const Tensor& ids, Context& context) {
-    return stack_.embed(token_, ids, context);
-  }  // i32 (B,S) -> (B,S,C)
-  Tensor trunk(const Tensor& x, Context& context) { return stack_.trunk(x, context); }  // (B,S,C) -> (B,S,C)
+  // forward is these two in turn: i32 (B,S) -> (B,S,C) -> (B,S,C).
+  Tensor embed(const Tensor& ids, Context& context) { return stack_.embed(token_, ids, context); }
+  Tensor trunk(const Tensor& x, Context& context) { return stack_.trunk(x, context); }
 
  protected:
   Tensor forward(const Tensor& ids, Context& context) override { return trunk(embed(ids, context), context); }

@@ -26,9 +26,8 @@ struct AuditConditions {
 using AuditedFunction = std::function<Tensor(const Tensor& x, const AuditConditions& conditions)>;
 
 struct AuditOptions {
-  bool causal = true;  // an output sees no input after its own position
-  int64_t outputs =
-      0;  // T, of a function whose outputs read the inputs as a source; 0: each is an input's own
+  bool causal = true;              // an output sees no input after its own position
+  int64_t outputs = 0;             // T, where outputs read the inputs as a source; 0: each is an input's own
   int64_t positions = 0;           // outputs that are asked for what they depend on, evenly spread; 0: all
   int64_t positions_further = 16;  // the same under each further condition
   bool sees_next = true;  // whether a position must depend on those beside it: not under a window of one

@@ -79,4 +79,12 @@ void check_config(const std::string& where, Config config) {
   throw_errors(where, visitor.errors());
 }
 
+// The config, whose values must also fit together: misfit(config) says as a sentence what does not.
+template <class Config>
+Config checked_config(const std::string& where, const Config& config) {
+  check_config(where, config);
+  if (const std::string why = misfit(config); !why.empty()) throw_errors(where, {why});
+  return config;
+}
+
 }  // namespace bonsai
