@@ -87,12 +87,13 @@ struct AttentionGradients {
 // What changes from step to step, in the device's memory: kernels take a pointer to it, and the host
 // reads it when it logs.
 struct StepState {
+  double loss = 0;           // the sum over the step's tokens
   double scale = 1;          // of the gradients as they lie in memory: 1 / tokens
   double learning_rate = 0;
   double correction_1 = 1, correction_2 = 1;  // 1 - beta^step
   double gradient_norm = 0;  // of the scaled gradients, before clipping
   double factor = 1;         // of the gradients: scale and clipping
-  int64_t finite = 1;        // 0: the norm is not finite, and no parameter is changed
+  int64_t finite = 1;        // 0: the loss or the norm is not finite, and no parameter is changed
 };
 
 struct AdamW {
@@ -103,6 +104,7 @@ struct AdamW {
 // The first id out of range that a kernel met: what a device tells the host. `count` 0: none.
 struct Faults {
   int64_t count = 0, position = 0, value = 0, limit = 0;
+  int64_t op = 0;  // 0 embedding, 1 cross_entropy
 };
 
 // One entry of the table.

@@ -68,8 +68,7 @@ void* Pool::take(size_t bytes) {
       trim_locked();
       block = memory_.allocate(size);
     }
-    check(block != nullptr, "memory", "no memory left for {} bytes ({} bytes are in use)", bytes,
-          statistics_.in_use);
+    if (!block) fail_no_memory(bytes);
   }
   statistics_.in_use += size;
   statistics_.peak = std::max(statistics_.peak, statistics_.in_use);
@@ -82,6 +81,12 @@ void* Pool::take(size_t bytes) {
 #endif
   }
   return block;
+}
+
+void Pool::fail_no_memory(size_t bytes) const {
+  const std::string rest = memory_.free_bytes ? fmt::format(" and {} are free", memory_.free_bytes()) : "";
+  fail("memory", "no memory left for {} bytes: tensors hold {}{}; lower trainer.batch_size or model.block_size", bytes,
+       statistics_.in_use, rest);
 }
 
 void Pool::give_back(void* block, size_t bytes) {

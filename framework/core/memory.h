@@ -17,6 +17,7 @@ struct DeviceMemory {
   void (*release)(void* block);
   void (*copy)(void* to, const void* from, size_t bytes);
   void (*synchronise)();
+  int64_t (*free_bytes)() = nullptr;  // that are left; null where the system alone knows
 };
 
 // Blocks are rounded up to size classes, eight a doubling (at most 12.5 % lost), and kept when freed:
@@ -40,6 +41,7 @@ class Pool {
 
  private:
   void trim_locked();
+  [[noreturn]] void fail_no_memory(size_t bytes) const;
 
   DeviceMemory memory_;
   mutable std::mutex mutex_;

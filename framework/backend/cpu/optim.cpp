@@ -1,7 +1,18 @@
-// The gradient norm and AdamW, each one pass over all parameters.
+// A step's state; the gradient norm and AdamW, each one pass over all parameters.
 #include "framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
+
+void add_loss(View loss, bool first, StepState* state) {
+  state->loss = (first ? 0 : state->loss) + static_cast<double>(loss.as<real>()[0]);
+}
+
+void begin_update(double scale, double learning_rate, double correction_1, double correction_2, StepState* state) {
+  state->scale = scale;
+  state->learning_rate = learning_rate;
+  state->correction_1 = correction_1;
+  state->correction_2 = correction_2;
+}
 
 // Squares are summed in double, tile by tile: f32 overflows at 1e19 and a norm is compared across runs.
 void gradient_norm(View gradients, double clip_norm, StepState* state) {
@@ -26,7 +37,7 @@ void gradient_norm(View gradients, double clip_norm, StepState* state) {
   for (int64_t t = 0; t < tiles; ++t) total += partial[t];
   const double norm = math::sqrt(total) * state->scale;
   state->gradient_norm = norm;
-  state->finite = norm - norm == 0;
+  state->finite = norm - norm == 0 && state->loss - state->loss == 0;
   state->factor = state->scale;
   if (clip_norm > 0 && clip_norm / (norm + 1e-6) < 1) state->factor *= clip_norm / (norm + 1e-6);
 }

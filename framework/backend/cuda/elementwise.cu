@@ -1,0 +1,186 @@
+// Elementwise kernels, with and without broadcasting: one thread an element.
+#include "framework/backend/cuda/loops.h"
+
+namespace bonsai::cuda::BONSAI_LEVEL {
+namespace {
+
+// How operands lie under the output: axes of size 1 dropped, axes that run on merged.
+struct Layout {
+  int rank = 0;
+  int64_t dim[kMaxRank] = {};
+  int64_t step[3][kMaxRank] = {};
+};
+
+Layout layout_of(const Shape& out, const Shape* const (&in)[3]) {
+  Layout l;
+  for (int axis = 0; axis < out.rank; ++axis) {
+    if (out.dim[axis] == 1) continue;
+    int64_t step[3];
+    for (int k = 0; k < 3; ++k) {
+      const int own = axis - (out.rank - in[k]->rank);
+      int64_t inner = 1;
+      for (int i = own + 1; own >= 0 && i < in[k]->rank; ++i) inner *= in[k]->dim[i];
+      step[k] = own < 0 || in[k]->dim[own] == 1 ? 0 : inner;
+    }
+    bool merges = l.rank > 0;
+    for (int k = 0; k < 3 && merges; ++k) merges = l.step[k][l.rank - 1] == step[k] * out.dim[axis];
+    if (!merges) l.dim[l.rank++] = 1;
+    l.dim[l.rank - 1] *= out.dim[axis];
+    for (int k = 0; k < 3; ++k) l.step[k][l.rank - 1] = step[k];
+  }
+  return l;
+}
+
+// Where operand k has the element that goes with element i of the output.
+__device__ int64_t place(const Layout& l, int k, int64_t i) {
+  int64_t at = 0;
+  for (int axis = l.rank - 1; axis >= 0; --axis) {
+    at += i % l.dim[axis] * l.step[k][axis];
+    i /= l.dim[axis];
+  }
+  return at;
+}
+
+template <class F>
+__global__ void unary(const real* x, real* y, int64_t n, F f) {
+  const int64_t i = element();
+  if (i < n) y[i] = f(x[i]);
+}
+
+// out[i] = f(a[i], b[i])
+template <class F>
+__global__ void pairs(const real* a, const real* b, real* out, int64_t n, F f) {
+  const int64_t i = element();
+  if (i < n) out[i] = f(a[i], b[i]);
+}
+
+template <class F>
+__global__ void broadcast_pairs(const real* a, const real* b, real* out, int64_t n, Layout l, F f) {
+  const int64_t i = element();
+  if (i < n) out[i] = f(a[place(l, 0, i)], b[place(l, 1, i)]);
+}
+
+__global__ void choose(const int32_t* condition, const real* a, const real* b, real* out, int64_t n, Layout l) {
+  const int64_t i = element();
+  if (i < n) out[i] = condition[place(l, 0, i)] ? a[place(l, 1, i)] : b[place(l, 2, i)];
+}
+
+__global__ void fill_with(real* y, int64_t n, real value) {
+  const int64_t i = element();
+  if (i < n) y[i] = value;
+}
+
+// A thread takes the four elements of a block of random words.
+__global__ void drop(const real* x, real* y, int64_t n, RandomKey key, uint64_t threshold, real keep) {
+  const int64_t block = element();
+  if (4 * block >= n) return;
+  const Philox random = philox(key, static_cast<uint64_t>(block));
+  for (int64_t i = 4 * block; i < n && i < 4 * block + 4; ++i)
+    y[i] = random.word[i % 4] >= threshold ? x[i] * keep : real(0);
+}
+
+__global__ void mask_above(const real* x, real* y, int64_t n, int64_t queries, int64_t keys, real value) {
+  const int64_t i = element();
+  if (i < n) y[i] = i % keys > i / keys % queries + keys - queries ? value : x[i];
+}
+
+template <class Op>
+struct Forward {
+  __device__ real operator()(real x) const { return Op::forward(x); }
+};
+template <class Op>
+struct Backward {
+  __device__ real operator()(real saved, real dy) const { return Op::backward(saved, saved, dy); }
+};
+struct Add {
+  __device__ real operator()(real a, real b) const { return a + b; }
+};
+struct Sub {
+  __device__ real operator()(real a, real b) const { return a - b; }
+};
+struct Mul {
+  __device__ real operator()(real a, real b) const { return a * b; }
+};
+struct Div {
+  __device__ real operator()(real a, real b) const { return a / b; }
+};
+struct Scale {
+  real factor;
+  __device__ real operator()(real x) const { return factor * x; }
+};
+struct ScaleFirst {
+  real factor;
+  __device__ real operator()(real x, real) const { return factor * x; }
+};
+struct Pow {
+  real exponent;
+  __device__ real operator()(real x) const { return math::pow(x, exponent); }
+};
+struct PowBackward {
+  real exponent;
+  __device__ real operator()(real x, real dy) const {
+    return exponent == 0 ? real(0) : dy * exponent * math::pow(x, exponent - 1);
+  }
+};
+
+template <class F>
+void each(View x, MutView y, F f) {
+  launch_elements(y.shape.elements(), unary<F>, x.as<real>(), y.as<real>(), y.shape.elements(), f);
+}
+template <class F>
+void each(View a, View b, MutView y, F f) {
+  launch_elements(y.shape.elements(), pairs<F>, a.as<real>(), b.as<real>(), y.as<real>(), y.shape.elements(), f);
+}
+template <class F>
+void broadcast(View a, View b, MutView y, F f) {
+  const int64_t n = y.shape.elements();
+  const Layout l = layout_of(y.shape, {&a.shape, &b.shape, &b.shape});
+  if (l.rank <= 1 && (l.rank == 0 || (l.step[0][0] == 1 && l.step[1][0] == 1))) return each(a, b, y, f);
+  launch_elements(n, broadcast_pairs<F>, a.as<real>(), b.as<real>(), y.as<real>(), n, l, f);
+}
+
+}  // namespace
+
+#define OP(name, functor, saves, domain)                                                                     \
+  void name(View x, MutView y) { each(x, y, Forward<functor>{}); }                                           \
+  void name##_backward(View saved, View dy, MutView dx) { each(saved, dy, dx, Backward<functor>{}); }
+BONSAI_ELEMENTWISE(OP)
+#undef OP
+
+void fill(MutView y, double value) {
+  const int64_t n = y.shape.elements();
+  launch_elements(n, fill_with, y.as<real>(), n, static_cast<real>(value));
+}
+
+void accumulate(View x, MutView y) { each(View{y.data, y.shape, y.dtype}, x, y, Add{}); }
+void scale(View x, double factor, MutView y) { each(x, y, Scale{static_cast<real>(factor)}); }
+
+void add(View a, View b, MutView y) { broadcast(a, b, y, Add{}); }
+void sub(View a, View b, MutView y) { broadcast(a, b, y, Sub{}); }
+void mul(View a, View b, MutView y) { broadcast(a, b, y, Mul{}); }
+void div(View a, View b, MutView y) { broadcast(a, b, y, Div{}); }
+void expand(View x, double factor, MutView y) { broadcast(x, x, y, ScaleFirst{static_cast<real>(factor)}); }
+
+void where(View condition, View a, View b, MutView y) {
+  const int64_t n = y.shape.elements();
+  const Layout l = layout_of(y.shape, {&condition.shape, &a.shape, &b.shape});
+  launch_elements(n, choose, condition.as<int32_t>(), a.as<real>(), b.as<real>(), y.as<real>(), n, l);
+}
+
+void pow(View x, double exponent, MutView y) { each(x, y, Pow{static_cast<real>(exponent)}); }
+void pow_backward(View x, View dy, double exponent, MutView dx) {
+  each(x, dy, dx, PowBackward{static_cast<real>(exponent)});
+}
+
+void dropout(View x, double p, RandomKey key, MutView y) {
+  const int64_t n = y.shape.elements();
+  launch_elements((n + 3) / 4, drop, x.as<real>(), y.as<real>(), n, key, dropout_threshold(p),
+                  p < 1 ? static_cast<real>(1 / (1 - p)) : real(0));
+}
+
+void causal_mask(View x, double value, MutView y) {
+  const int64_t n = y.shape.elements();
+  launch_elements(n, mask_above, x.as<real>(), y.as<real>(), n, x.shape[-2], x.shape[-1], static_cast<real>(value));
+}
+
+}  // namespace bonsai::cuda::BONSAI_LEVEL

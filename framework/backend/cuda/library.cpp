@@ -1,0 +1,33 @@
+// The library's one entry.
+#include "framework/backend/cuda/library.h"
+
+#include <exception>
+#include <string>
+
+#include "framework/backend/cuda/stream.h"
+
+namespace bonsai::cuda {
+
+namespace cuda_f32 { void fill_table(KernelTable& table); }
+namespace cuda_f64 { void fill_table(KernelTable& table); }
+
+extern "C" __attribute__((visibility("default"))) const char* bonsai_cuda_open(int64_t layout, int index,
+                                                                                const Host& host, Library& library) {
+  static std::string problem;
+  if (layout != kLayout) return "the CUDA library is of another build than the program; build both again";
+  try {
+    open_stream(index, host);
+  } catch (const std::exception& e) {
+    problem = e.what();
+    return problem.c_str();
+  }
+  library.memory = {allocate, release, copy, synchronise, free_bytes};
+  library.fill_f32 = cuda_f32::fill_table;
+  library.fill_f64 = cuda_f64::fill_table;
+  library.use_tf32 = use_tf32;
+  library.faults = faults();
+  describe_device(library.description, sizeof library.description);
+  return nullptr;
+}
+
+}  // namespace bonsai::cuda

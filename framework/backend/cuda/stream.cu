@@ -1,0 +1,210 @@
+// The stream, cuBLAS, and the copies between host and device.
+#include "framework/backend/cuda/stream.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace bonsai::cuda {
+namespace {
+
+constexpr size_t kSlots = 4, kSlotBytes = size_t{1} << 20;  // of pinned memory, through which copies go
+constexpr size_t kMailbox = 4096;                            // bytes of a small reading
+constexpr size_t kWorkspace = size_t{32} << 20;              // of cuBLAS
+
+// Pinned memory that a queued copy may still be reading.
+struct Slot {
+  char* bytes = nullptr;
+  cudaEvent_t read = nullptr;
+};
+
+struct Opened {
+  Host host{};
+  int index = 0;
+  cudaStream_t stream = nullptr;
+  cublasHandle_t blas = nullptr;
+  cublasLtHandle_t blas_lt = nullptr;
+  bool tf32 = false;
+  Slot slots[kSlots];
+  size_t next_slot = 0;
+  Faults* faults = nullptr;  // on the device
+  char* mailbox = nullptr;   // on the device: a small reading, and the faults behind it
+};
+Opened opened;  // ends with the process: tensors may outlive main
+
+// Calls come from whichever thread trains; each knows its own current device.
+void enter() { gpu::check(cudaSetDevice(opened.index), "cudaSetDevice"); }
+
+bool on_device(const void* p) {
+  cudaPointerAttributes a{};
+  gpu::check(cudaPointerGetAttributes(&a, p), "cudaPointerGetAttributes");
+  return a.type == cudaMemoryTypeDevice;
+}
+
+void queue_copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  gpu::check(cudaMemcpyAsync(to, from, bytes, kind, opened.stream), "cudaMemcpyAsync");
+}
+
+Slot& free_slot() {
+  Slot& slot = opened.slots[opened.next_slot++ % kSlots];
+  gpu::check(cudaEventSynchronize(slot.read), "cudaEventSynchronize");
+  return slot;
+}
+
+void upload(char* to, const char* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kSlotBytes) {
+    const size_t some = std::min(kSlotBytes, bytes - at);
+    Slot& slot = free_slot();
+    std::memcpy(slot.bytes, from + at, some);
+    queue_copy(to + at, slot.bytes, some, cudaMemcpyHostToDevice);
+    gpu::check(cudaEventRecord(slot.read, opened.stream), "cudaEventRecord");
+  }
+}
+
+// A small reading is gathered with the faults, so that one copy brings both.
+__global__ void gather(const char* from, int64_t bytes, Faults* faults, char* mailbox) {
+  for (int64_t i = threadIdx.x; i < bytes; i += blockDim.x) mailbox[i] = from[i];
+  if (threadIdx.x == 0) {
+    *reinterpret_cast<Faults*>(mailbox + kMailbox) = *faults;
+    *faults = {};
+  }
+}
+
+void report(const Faults& f) {
+  if (f.count == 0) return;
+  const char* const ops[] = {"embedding", "cross_entropy"};
+  const std::string text = "id " + std::to_string(f.value) + " at position " + std::to_string(f.position) +
+                           " is not in [0, " + std::to_string(f.limit) + ")";
+  opened.host.fail(ops[f.op], text.c_str());
+}
+
+void read_small(char* to, const char* from, size_t bytes) {
+  Slot& slot = free_slot();
+  gpu::launch({1, 128, 0, opened.stream}, gather, from, static_cast<int64_t>(bytes), opened.faults, opened.mailbox);
+  queue_copy(slot.bytes, opened.mailbox, kMailbox + sizeof(Faults), cudaMemcpyDeviceToHost);
+  synchronise();
+  std::memcpy(to, slot.bytes, bytes);
+  report(*reinterpret_cast<const Faults*>(slot.bytes + kMailbox));
+}
+
+void download(char* to, const char* from, size_t bytes) {
+  for (; bytes > kMailbox; to += kSlotBytes, from += kSlotBytes) {
+    const size_t some = std::min(kSlotBytes, bytes);
+    Slot& slot = free_slot();
+    queue_copy(slot.bytes, from, some, cudaMemcpyDeviceToHost);
+    synchronise();
+    std::memcpy(to, slot.bytes, some);
+    bytes -= some;
+    if (bytes == 0) return read_small(to, from, 0);
+  }
+  read_small(to, from, bytes);
+}
+
+}  // namespace
+
+void open_stream(int index, const Host& host) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver)
+    throw std::runtime_error("there is no NVIDIA driver, or it is older than this CUDA library; install a newer one");
+  if (status != cudaSuccess || count == 0)
+    throw std::runtime_error(std::string("there is no CUDA device: ") + cudaGetErrorString(status));
+  if (index >= count)
+    throw std::runtime_error("there is no device cuda:" + std::to_string(index) + "; the machine has " + std::to_string(count));
+  opened.host = host;
+  opened.index = index;
+  enter();
+  gpu::check(cudaStreamCreateWithFlags(&opened.stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  for (Slot& slot : opened.slots) {
+    gpu::check(cudaMallocHost(reinterpret_cast<void**>(&slot.bytes), kSlotBytes), "cudaMallocHost");
+    gpu::check(cudaEventCreateWithFlags(&slot.read, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.mailbox), kMailbox + sizeof(Faults)), "cudaMalloc");
+  gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.faults), sizeof(Faults)), "cudaMalloc");
+  gpu::check(cudaMemsetAsync(opened.mailbox, 0, kMailbox + sizeof(Faults), opened.stream), "cudaMemsetAsync");
+  gpu::check(cudaMemsetAsync(opened.faults, 0, sizeof(Faults), opened.stream), "cudaMemsetAsync");
+  gpu::check(cublasCreate(&opened.blas), "cublasCreate");
+  gpu::check(cublasLtCreate(&opened.blas_lt), "cublasLtCreate");
+  gpu::check(cublasSetStream(opened.blas, opened.stream), "cublasSetStream");
+  void* workspace = nullptr;
+  gpu::check(cudaMalloc(&workspace, kWorkspace), "cudaMalloc");
+  gpu::check(cublasSetWorkspace(opened.blas, workspace, kWorkspace), "cublasSetWorkspace");
+}
+
+void describe_device(char* text, size_t size) {
+  cudaDeviceProp p{};
+  int driver = 0, runtime = 0;
+  gpu::check(cudaGetDeviceProperties(&p, opened.index), "cudaGetDeviceProperties");
+  gpu::check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  gpu::check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  std::snprintf(text, size, "%s, %.1f GiB, compute capability %d.%d, driver %d.%d, runtime %d.%d", p.name,
+                static_cast<double>(p.totalGlobalMem) / 1073741824.0, p.major, p.minor, driver / 1000, driver % 1000 / 10,
+                runtime / 1000, runtime % 1000 / 10);
+}
+
+cudaStream_t stream() { return opened.stream; }
+cublasHandle_t blas() { return opened.blas; }
+cublasLtHandle_t blas_lt() { return opened.blas_lt; }
+bool tf32() { return opened.tf32; }
+void use_tf32(bool on) { opened.tf32 = on; }
+Faults* faults() { return opened.faults; }
+void* take_scratch(size_t bytes) { return opened.host.take(bytes); }
+void give_back_scratch(void* block, size_t bytes) { opened.host.give_back(block, bytes); }
+
+void* allocate(size_t bytes) {
+  enter();
+  void* block = nullptr;
+  const cudaError_t status = cudaMalloc(&block, bytes);
+  if (status == cudaErrorMemoryAllocation) return (void)cudaGetLastError(), nullptr;
+  gpu::check(status, "cudaMalloc");
+  return block;
+}
+
+// The last of a process's tensors may go after the driver.
+void release(void* block) { (void)cudaFree(block); }
+
+int64_t free_bytes() {
+  size_t free = 0, total = 0;
+  gpu::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return static_cast<int64_t>(free);
+}
+
+void copy(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  enter();
+  const bool up = on_device(to), down = on_device(from);
+  if (up && down)
+    queue_copy(to, from, bytes, cudaMemcpyDeviceToDevice);
+  else if (up)
+    upload(static_cast<char*>(to), static_cast<const char*>(from), bytes);
+  else if (down)
+    download(static_cast<char*>(to), static_cast<const char*>(from), bytes);
+  else
+    std::memcpy(to, from, bytes);
+}
+
+void synchronise() { gpu::check(cudaStreamSynchronize(opened.stream), "cudaStreamSynchronize"); }
+
+}  // namespace bonsai::cuda
+
+namespace gpu {
+namespace {
+
+void end(const char* call, const char* status) {
+  const std::string text = std::string(call) + " failed: " + status;
+  if (!bonsai::cuda::opened.host.fail) throw std::runtime_error(text);
+  bonsai::cuda::opened.host.fail("cuda", text.c_str());
+}
+
+}  // namespace
+
+void check(cudaError_t status, const char* call) {
+  if (status != cudaSuccess) end(call, cudaGetErrorString(status));
+}
+void check(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS) end(call, cublasGetStatusString(status));
+}
+
+}  // namespace gpu

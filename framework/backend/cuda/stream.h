@@ -1,0 +1,40 @@
+// The device as the library holds it: one stream, on which everything runs in order, cuBLAS, copies, scratch memory.
+#pragma once
+
+#include <cublasLt.h>
+#include <cublas_v2.h>
+
+#include "framework/backend/cuda/launch.h"
+#include "framework/backend/cuda/library.h"
+
+namespace gpu {
+void check(cublasStatus_t status, const char* call);
+}
+
+namespace bonsai::cuda {
+
+// Throws where the device cannot be had.
+void open_stream(int index, const Host& host);
+void describe_device(char* text, size_t size);
+
+cudaStream_t stream();
+cublasHandle_t blas();
+cublasLtHandle_t blas_lt();
+bool tf32();
+void use_tf32(bool on);
+
+void* allocate(size_t bytes);  // null when there is none left
+void release(void* block);
+int64_t free_bytes();
+// From host memory: queued, and the host's bytes may change at once. To host memory: waits, and ends in an error where
+// a kernel met an id out of range.
+void copy(void* to, const void* from, size_t bytes);
+void synchronise();
+
+Faults* faults();
+
+// Of the pool, for work queued from now on.
+void* take_scratch(size_t bytes);
+void give_back_scratch(void* block, size_t bytes);
+
+}  // namespace bonsai::cuda
