@@ -16,6 +16,10 @@ struct Batch {
   Tensor inputs, targets;  // (B,T) i32 on the host; a target is the token after its input
   // Of a task that has a source: what an encoder reads, (B,S) i32, and 0 where that is padding.
   Tensor source = {}, source_attend = {};
+
+  Batch to(Device device) const {
+    return {inputs.to(device), targets.to(device), source.to(device), source_attend.to(device)};
+  }
 };
 
 // What names a random batch. Row r of one with first_row f is row f + r: ranks share a batch by rows.

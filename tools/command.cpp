@@ -68,7 +68,7 @@ void ConfigArguments::add_to(CLI::App& command) {
   command.add_option("--set", settings, "change a key: model.n_layers=2")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  command.add_option("--device", device, "device.type: cpu")->check(not_empty());
+  command.add_option("--device", device, "cpu, cuda or cuda:N: device.type and device.index")->check(not_empty());
   command.add_option("--threads", threads, "device.threads; 0 takes one a processor")
       ->transform(whole_number(0));
 }
@@ -80,7 +80,9 @@ RunConfig ConfigArguments::load() const {
     file.set(setting.starts_with(kPath) && setting.size() > kPath.size()
                  ? std::string(kPath) + std::filesystem::absolute(setting.substr(kPath.size())).string()
                  : setting);
-  if (!device.empty()) file.set("device.type=" + device);
+  const size_t colon = device.find(':');
+  if (!device.empty()) file.set("device.type=" + device.substr(0, colon));
+  if (colon != std::string::npos) file.set("device.index=" + device.substr(colon + 1));
   if (threads >= 0) file.set("device.threads=" + std::to_string(threads));
   RunConfig defaults;
   defaults.model.vocab_size = 0;

@@ -30,7 +30,8 @@ void add_doctor(CLI::App& program) {
                fmt::join(cpu.runnable, ", "));
     fmt::print("BLAS        {}\n", cpu.blas);
     fmt::print("products    {}\n", cpu.products);
-    fmt::print("cuda        this build has no CUDA backend\n");
+    const CudaInfo cuda = cuda_info();
+    fmt::print("cuda        {}{}\n", cuda.usable ? "" : "none: ", cuda.text);
   });
 }
 

@@ -97,9 +97,9 @@ void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const 
                        {"evaluations_without_better", std::to_string(progress.evaluations_without_better)}};
   Named tensors;
   for (Parameter* p : trainer.arena().parameters()) {
-    tensors.emplace_back(p->path, p->value.detach());
-    tensors.emplace_back("adamw.m." + p->path, moment_of(trainer.optimizer().m(), *p));
-    tensors.emplace_back("adamw.v." + p->path, moment_of(trainer.optimizer().v(), *p));
+    tensors.emplace_back(p->path, p->value.to(Device{}));
+    tensors.emplace_back("adamw.m." + p->path, moment_of(trainer.optimizer().m(), *p).to(Device{}));
+    tensors.emplace_back("adamw.v." + p->path, moment_of(trainer.optimizer().v(), *p).to(Device{}));
   }
   metadata["checksum"] = checksum_of({tensors.begin(), tensors.end()}, metadata);
   std::filesystem::create_directories(file.parent_path());

@@ -78,10 +78,15 @@ struct ScheduleConfig {
 struct DeviceConfig {
   std::string type = "cpu";
   int64_t threads = 0;
+  int64_t index = 0;
+  bool tf32 = false;
+  Device device() const { return {type == "cuda" ? Device::cuda : Device::cpu, static_cast<int8_t>(index)}; }
   template <class V>
   void visit(V& v) {
-    v("type", type, "where the run computes", OneOf{{"cpu"}});
-    v("threads", threads, "0 takes one a processor", between(0, 1024));
+    v("type", type, "where the run computes", OneOf{{"cpu", "cuda"}});
+    v("threads", threads, "of the CPU; 0 takes one a processor", between(0, 1024));
+    v("index", index, "which of the CUDA devices", between(0, 127));
+    v("tf32", tf32, "whether a CUDA device may round the operands of f32 products to 10 bits; faster");
   }
 };
 

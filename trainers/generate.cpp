@@ -13,7 +13,8 @@ namespace {
 
 Context reading(Decoder& model, const Source& source) {
   Context context;
-  context.source = source;
+  const Device device = model.build().device;
+  context.source = {source.ids.to(device), source.features.to(device), source.attend.to(device), source.documents.to(device)};
   if (model.encoder) context.source.features = model.encode(context);
   return context;
 }
@@ -72,7 +73,8 @@ std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t 
     const int64_t begin = all <= block ? cache.length() : all - block;
     const std::span<const int32_t> next(ids.begin() + begin, ids.end());
     const std::vector<double> logits =
-        model.last_logits(from<int32_t>({1, static_cast<int64_t>(next.size())}, next), context).values();
+        model.last_logits(from<int32_t>({1, static_cast<int64_t>(next.size())}, next, model.build().device), context)
+            .values();
     check(logits.size() == vocabulary, "generate", "the model gave {} logits for {} tokens", logits.size(),
           vocabulary);
     ids.push_back(choose_token(logits, options, static_cast<uint64_t>(i)));
@@ -92,7 +94,7 @@ std::vector<std::vector<int32_t>> greedy(Decoder& model, const Tensor& ids, int6
   KeyValueCache cache(ids.size(1) + count);
   Context context = reading(model, source);
   context.cache = &cache;
-  Tensor next = ids;
+  Tensor next = ids.to(model.build().device);
   for (int64_t i = 0; i < count; ++i) {
     context.first_position = cache.length();
     const std::vector<double> logits = model.last_logits(next, context).values();
@@ -102,7 +104,7 @@ std::vector<std::vector<int32_t>> greedy(Decoder& model, const Tensor& ids, int6
       best.push_back(static_cast<int32_t>(std::max_element(row, row + vocabulary) - row));
       all[static_cast<size_t>(r)].push_back(best.back());
     }
-    next = from<int32_t>({rows, 1}, best);
+    next = from<int32_t>({rows, 1}, best, model.build().device);
   }
   return all;
 }

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "framework/backend/backend.h"
 #include "framework/config/print.h"
 #include "framework/config/yaml.h"
 #include "framework/io/file.h"
@@ -315,6 +316,7 @@ void check_run_folder(const RunFolder& folder, bool resume) {
 
 RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet) {
   check_run_folder(folder, resume);
+  open_device(config.device.device());
   if (config.trainer.audit) {
     const std::vector<AuditReport> reports = audit_model("of the model", config.model, config.trainer.type(), AuditExtent::quick);
     check(passed(reports), "train",

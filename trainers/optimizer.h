@@ -11,9 +11,12 @@ class Optimizer {
  public:
   Optimizer(ParameterArena& arena, const OptimizerConfig& config);
 
+  // Adds the loss of a micro-batch, summed over its tokens, to that of the step; the first begins it.
+  void add_loss(const Tensor& sum, bool first);
   // Divides the gradients by the number of tokens they are a sum over, clips their norm and updates. Where the
-  // norm is not finite nothing changes. Steps count from 0.
+  // loss or the norm is not finite nothing changes. Steps count from 0. The state is all that is read from the device.
   StepState step(int64_t step, double learning_rate, int64_t tokens);
+  StepState state() const;
 
   Tensor& m() { return m_; }  // first and second moments, laid out as the arena
   Tensor& v() { return v_; }
@@ -22,6 +25,8 @@ class Optimizer {
   ParameterArena& arena_;
   OptimizerConfig config_;
   Tensor m_, v_;
+  StepState* on_device() { return static_cast<StepState*>(state_.mutable_data()); }
+
   Tensor state_;  // a StepState in the device's memory
 };
 

@@ -16,8 +16,9 @@ Source source_of(const Batch& batch) { return {.ids = batch.source, .attend = ba
 LossSum loss_of(Decoder& model, const Batch& batch, Context& context) {
   LossSum loss;
   for (int32_t target : batch.targets.span<int32_t>()) loss.tokens += target != kIgnore;
-  context.source = source_of(batch);
-  loss.sum = cross_entropy(model(batch.inputs, context), batch.targets,
+  const Batch here = batch.to(model.build().device);
+  context.source = source_of(here);
+  loss.sum = cross_entropy(model(here.inputs, context), here.targets,
                            {.ignore_index = kIgnore, .reduction = CrossEntropyOptions::sum});
   return loss;
 }

@@ -10,15 +10,18 @@
 namespace bonsai {
 namespace {
 
-Build build_of(const TrainerConfig& c) {
-  return {.dtype = c.type(), .seed = static_cast<uint64_t>(c.seed)};
+// The device is ready then.
+Build build_of(const TrainerConfig& c, const DeviceConfig& d) {
+  open_device(d.device());
+  if (d.device().type == Device::cuda) use_tf32(d.tf32);
+  return {.dtype = c.type(), .device = d.device(), .seed = static_cast<uint64_t>(c.seed)};
 }
 
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config)
     : config_(config),
-      root_(build_of(config.trainer)),
+      root_(build_of(config.trainer, config.device)),
       model_(&root_, "", config.model),
       arena_(model_.parameters()),
       optimizer_(arena_, config.optimizer) {}
@@ -47,7 +50,7 @@ StepResult Trainer::accumulate_gradients(int64_t step) {
     mark_part("backward");
     tape.backward(loss.sum);
     mark_part("loss");
-    result.loss += loss.sum.item();
+    optimizer_.add_loss(loss.sum, micro == 0);
     result.tokens += loss.tokens;
   }
   return result;
@@ -59,11 +62,12 @@ StepResult Trainer::step(int64_t step) {
   if (config_.trainer.trace_nonfinite) watch.emplace(trace);
   StepResult result = accumulate_gradients(step);
   watch.reset();
-  result.loss = result.tokens > 0 ? result.loss / static_cast<double>(result.tokens) : 0;
-  if (!std::isfinite(result.loss) || trace.found()) fail_not_finite(step, result.loss, trace);
+  const auto mean = [&](double sum) { return result.tokens > 0 ? sum / static_cast<double>(result.tokens) : 0; };
+  if (trace.found()) fail_not_finite(step, mean(optimizer_.state().loss), trace);
   result.learning_rate = learning_rate(config_.schedule, step, config_.trainer.max_steps);
   mark_part("update");
   const StepState state = optimizer_.step(step, result.learning_rate, result.tokens);
+  result.loss = mean(state.loss);
   if (!state.finite) fail_not_finite(step, result.loss, trace);
   result.gradient_norm = state.gradient_norm;
   return result;

@@ -33,7 +33,7 @@ class Trainer {
   const RunConfig& config() const { return config_; }
 
  private:
-  StepResult accumulate_gradients(int64_t step);  // the loss is still the sum
+  StepResult accumulate_gradients(int64_t step);  // the loss is left to the optimizer
   [[noreturn]] void fail_not_finite(int64_t step, double loss, NonfiniteTrace& trace);
 
   RunConfig config_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "framework/backend/cpu/table.h"
+#include "framework/backend/load_cuda.h"
 #include "framework/core/error.h"
 
 namespace bonsai {
@@ -13,11 +14,19 @@ thread_local Faults cpu_faults;
 
 }  // namespace
 
+void open_device(Device device) {
+  if (device.type == Device::cpu) return;
+  const std::string& problem = cuda::load(device.index).problem;
+  check(problem.empty(), "device", "{} cannot be used: {}; bonsai doctor says more", name_of(device), problem);
+}
+
 const KernelTable& kernels(Device device, DType dtype) {
   if (const KernelTable* table = replaced[device.type][static_cast<int>(dtype)]) return *table;
   check(is_floating(dtype), "kernels", "no arithmetic on {} tensors", name_of(dtype));
-  check(device.type == Device::cpu, "kernels", "this build has no {} backend", name_of(device));
-  return cpu::table(dtype);
+  if (device.type == Device::cpu) return cpu::table(dtype);
+  open_device(device);
+  const cuda::Loaded& loaded = cuda::load(device.index);
+  return dtype == DType::f64 ? loaded.f64 : loaded.f32;
 }
 
 ScopedKernels::ScopedKernels(Device device, DType dtype,
@@ -31,10 +40,12 @@ ScopedKernels::ScopedKernels(Device device, DType dtype,
 
 ScopedKernels::~ScopedKernels() { slot_ = previous_; }
 
-Faults* faults(Device) { return &cpu_faults; }
+Faults* faults(Device device) {
+  return device.type == Device::cpu ? &cpu_faults : cuda::load(device.index).library.faults;
+}
 
-void check_faults(const char* op, Device) {
-  if (cpu_faults.count == 0) return;
+void check_faults(const char* op, Device device) {
+  if (device.type != Device::cpu || cpu_faults.count == 0) return;
   const Faults f = std::exchange(cpu_faults, {});
   fail(op, "id {} at position {} is not in [0, {})", f.value, f.position, f.limit);
 }
@@ -44,5 +55,16 @@ void report_missing_kernel(const char* kernel, Device device, DType dtype) {
 }
 
 const CpuInfo& cpu_info() { return cpu::info(); }
+
+CudaInfo cuda_info() {
+  const cuda::Loaded& loaded = cuda::load(0);
+  const bool usable = loaded.problem.empty();
+  return {usable, usable ? loaded.library.description : loaded.problem};
+}
+
+void use_tf32(bool on) {
+  const cuda::Loaded& loaded = cuda::load(0);
+  if (loaded.problem.empty()) loaded.library.use_tf32(on);
+}
 
 }  // namespace bonsai

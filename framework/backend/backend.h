@@ -9,7 +9,10 @@
 
 namespace bonsai {
 
-// The table of a device and floating dtype. Errors name the device that is missing.
+// Makes a device ready; an error says what is missing. On the CPU there is nothing to do.
+void open_device(Device device);
+
+// The table of a device and floating dtype. A CUDA device is opened where it was not.
 const KernelTable& kernels(Device device, DType dtype);
 
 // While it lives, this thread's table has what `change` put there: for tests that plant a fault.
@@ -28,7 +31,8 @@ class ScopedKernels {
 
 // Where kernels on this device report ids out of range.
 Faults* faults(Device device);
-// Throws for a fault reported since the last call, once the device can tell: at once on the CPU.
+// Throws for a fault reported since the last call, once the device can tell: at once on the CPU, with the next value
+// that is read from a CUDA device.
 void check_faults(const char* op, Device device);
 
 // What was chosen at start, for `doctor` and bug reports.
@@ -40,5 +44,13 @@ struct CpuInfo {
   std::string products;      // who multiplies matrices
 };
 const CpuInfo& cpu_info();
+
+struct CudaInfo {
+  bool usable;
+  std::string text;  // what the device is, or why there is none
+};
+CudaInfo cuda_info();
+// Whether f32 products on a CUDA device may round their operands to TF32's 10 bits. At first they may not.
+void use_tf32(bool on);
 
 }  // namespace bonsai

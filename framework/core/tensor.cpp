@@ -100,6 +100,13 @@ Tensor Tensor::to(DType dtype) const {
   return tensor(shape_, converted, dtype, device());
 }
 
+Tensor Tensor::to(Device device) const {
+  if (!storage_ || device == this->device()) return detach();
+  Tensor t = empty(shape_, dtype_, device);
+  pool(device.type == Device::cpu ? this->device() : device).memory().copy(t.mutable_data(), data(), elements() * size_of(dtype_));
+  return t;
+}
+
 bool Tensor::sole_owner() const {
   return storage_.use_count() == 1 && !storage_->owner && offset_ == 0 &&
          elements() * size_of(dtype_) == storage_->bytes;

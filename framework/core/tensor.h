@@ -73,6 +73,7 @@ class Tensor {
   Tensor alias(const Shape& shape, int64_t offset = 0) const;
   Tensor copy() const;                  // new storage, on no tape
   Tensor to(DType dtype) const;         // converted values in new storage, on no tape
+  Tensor to(Device device) const;       // the same elements there, on no tape; an undefined tensor stays so
   bool sole_owner() const;              // nobody else can see these elements
   std::string describe() const;         // "block.0.query.weight f32(256,256)"
 

@@ -12,7 +12,6 @@ namespace {
 
 constexpr size_t kSlots = 4, kSlotBytes = size_t{1} << 20;  // of pinned memory, through which copies go
 constexpr size_t kMailbox = 4096;                            // bytes of a small reading
-constexpr size_t kWorkspace = size_t{32} << 20;              // of cuBLAS
 
 // Pinned memory that a queued copy may still be reading.
 struct Slot {
@@ -26,6 +25,7 @@ struct Opened {
   cudaStream_t stream = nullptr;
   cublasHandle_t blas = nullptr;
   cublasLtHandle_t blas_lt = nullptr;
+  void* workspace = nullptr;  // of both
   bool tf32 = false;
   Slot slots[kSlots];
   size_t next_slot = 0;
@@ -128,9 +128,8 @@ void open_stream(int index, const Host& host) {
   gpu::check(cublasCreate(&opened.blas), "cublasCreate");
   gpu::check(cublasLtCreate(&opened.blas_lt), "cublasLtCreate");
   gpu::check(cublasSetStream(opened.blas, opened.stream), "cublasSetStream");
-  void* workspace = nullptr;
-  gpu::check(cudaMalloc(&workspace, kWorkspace), "cudaMalloc");
-  gpu::check(cublasSetWorkspace(opened.blas, workspace, kWorkspace), "cublasSetWorkspace");
+  gpu::check(cudaMalloc(&opened.workspace, kWorkspace), "cudaMalloc");
+  gpu::check(cublasSetWorkspace(opened.blas, opened.workspace, kWorkspace), "cublasSetWorkspace");
 }
 
 void describe_device(char* text, size_t size) {
@@ -147,6 +146,7 @@ void describe_device(char* text, size_t size) {
 cudaStream_t stream() { return opened.stream; }
 cublasHandle_t blas() { return opened.blas; }
 cublasLtHandle_t blas_lt() { return opened.blas_lt; }
+void* workspace() { return opened.workspace; }
 bool tf32() { return opened.tf32; }
 void use_tf32(bool on) { opened.tf32 = on; }
 Faults* faults() { return opened.faults; }

@@ -20,6 +20,8 @@ void describe_device(char* text, size_t size);
 cudaStream_t stream();
 cublasHandle_t blas();
 cublasLtHandle_t blas_lt();
+void* workspace();  // of both, kWorkspace bytes
+inline constexpr size_t kWorkspace = size_t{32} << 20;
 bool tf32();
 void use_tf32(bool on);
 

@@ -1,0 +1,190 @@
+// Matrix products by cuBLAS, which counts columns first: a row-major C = A B is its C^T = B^T A^T, so the operands change
+// places and nothing is moved. A bias is the epilogue of a cuBLASLt product, in f32; in f64, which has no such epilogue,
+// and in batches, it is laid into C before.
+#include <map>
+#include <tuple>
+
+#include "framework/backend/cuda/loops.h"
+
+namespace bonsai::cuda::BONSAI_LEVEL {
+namespace {
+
+// C = alpha op(A) op(B) + beta C for `count` products that lie a step apart.
+struct Product {
+  int m, n, k;
+  const real* a;
+  int lda;
+  bool a_transposed;
+  int64_t a_step;
+  const real* b;
+  int ldb;
+  bool b_transposed;
+  int64_t b_step;
+  real* c;
+  int ldc;
+  int64_t c_step;
+  int count;
+};
+
+cublasOperation_t op(bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; }
+
+constexpr auto run_blas = [] {
+  if constexpr (sizeof(real) == 4) return cublasSgemmStridedBatched;
+  else return cublasDgemmStridedBatched;
+}();
+
+void multiply(const Product& p, real alpha, bool add) {
+  const real beta = add ? 1 : 0;
+  gpu::check(cublasSetMathMode(blas(), tf32() ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
+  gpu::check(run_blas(blas(), op(p.b_transposed), op(p.a_transposed), p.n, p.m, p.k, &alpha, p.b, p.ldb, p.b_step, p.a,
+                      p.lda, p.a_step, &beta, p.c, p.ldc, p.c_step, p.count),
+             "cublasGemmStridedBatched");
+}
+
+// What cuBLASLt is told of a product, kept: training repeats its shapes.
+struct Plan {
+  cublasLtMatmulDesc_t product{};
+  cublasLtMatrixLayout_t a{}, b{}, c{};
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+template <class T>
+void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  gpu::check(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+}
+
+cublasLtMatrixLayout_t layout(bool transposed, int rows, int columns, int ld) {
+  cublasLtMatrixLayout_t l{};
+  gpu::check(cublasLtMatrixLayoutCreate(&l, CUDA_R_32F, static_cast<uint64_t>(transposed ? columns : rows),
+                                        static_cast<uint64_t>(transposed ? rows : columns), ld),
+             "cublasLtMatrixLayoutCreate");
+  return l;
+}
+
+Plan make_plan(const Product& p) {
+  Plan plan;
+  gpu::check(cublasLtMatmulDescCreate(&plan.product, tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+             "cublasLtMatmulDescCreate");
+  set(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, op(p.b_transposed));
+  set(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, op(p.a_transposed));
+  set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  plan.a = layout(p.b_transposed, p.n, p.k, p.ldb);
+  plan.b = layout(p.a_transposed, p.k, p.m, p.lda);
+  plan.c = layout(false, p.n, p.m, p.ldc);
+  cublasLtMatmulPreference_t preference{};
+  gpu::check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+  gpu::check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace,
+                                                  sizeof kWorkspace),
+             "cublasLtMatmulPreferenceSetAttribute");
+  cublasLtMatmulHeuristicResult_t found{};
+  int count = 0;
+  gpu::check(cublasLtMatmulAlgoGetHeuristic(blas_lt(), plan.product, plan.a, plan.b, plan.c, plan.c, preference, 1, &found,
+                                            &count),
+             "cublasLtMatmulAlgoGetHeuristic");
+  gpu::check(cublasLtMatmulPreferenceDestroy(preference), "cublasLtMatmulPreferenceDestroy");
+  plan.algorithm = found.algo;
+  return plan;
+}
+
+void multiply_with_bias(const Product& p, real alpha, bool add, const real* bias) {
+  static auto& plans = *new std::map<std::tuple<int, int, int, int, int, int, bool, bool, bool>, Plan>;
+  const std::tuple key(p.m, p.n, p.k, p.lda, p.ldb, p.ldc, p.a_transposed, p.b_transposed, tf32());
+  auto at = plans.find(key);
+  if (at == plans.end()) at = plans.emplace(key, make_plan(p)).first;
+  const Plan& plan = at->second;
+  const real beta = add ? 1 : 0;
+  set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  gpu::check(cublasLtMatmul(blas_lt(), plan.product, &alpha, p.b, plan.a, p.a, plan.b, &beta, p.c, plan.c, p.c, plan.c,
+                            &plan.algorithm, workspace(), kWorkspace, stream()),
+             "cublasLtMatmul");
+}
+
+__global__ void lay_bias(const real* bias, real* c, int64_t n, int64_t ldc, int64_t elements, bool add) {
+  const int64_t i = element();
+  if (i >= elements) return;
+  real& out = c[i / n * ldc + i % n];
+  out = (add ? out : real(0)) + (bias ? bias[i % n] : real(0));
+}
+
+void lay(const real* bias, real* c, const Gemm& g, bool add) {
+  launch_elements(g.m * g.n, lay_bias, bias, c, g.n, g.ldc, g.m * g.n, add);
+}
+
+int at_least_1(int64_t ld) { return ld > 1 ? static_cast<int>(ld) : 1; }
+
+// The batch axes whose products have results of their own; those with more than one entry that run on are one.
+struct Batch {
+  int rank = 0;
+  int64_t count[Gemm::kBatchAxes], a[Gemm::kBatchAxes], b[Gemm::kBatchAxes], c[Gemm::kBatchAxes];
+};
+
+// Of the axes that add into one result, or of the others.
+Batch axes_of(const Gemm& g, bool adding) {
+  Batch batch;
+  for (int i = 0; i < Gemm::kBatchAxes; ++i) {
+    if (g.batch[i] == 1 || (g.c_step[i] == 0) != adding) continue;
+    const int last = batch.rank - 1;
+    if (last >= 0 && batch.a[last] == g.a.step[i] * g.batch[i] && batch.b[last] == g.b.step[i] * g.batch[i] &&
+        batch.c[last] == g.c_step[i] * g.batch[i]) {
+      batch.count[last] *= g.batch[i];
+    } else {
+      batch.count[batch.rank++] = g.batch[i];
+    }
+    batch.a[batch.rank - 1] = g.a.step[i], batch.b[batch.rank - 1] = g.b.step[i], batch.c[batch.rank - 1] = g.c_step[i];
+  }
+  return batch;
+}
+
+// f(a, b, c): how far on the operands lie, for every index of the first `rank` axes.
+template <class F>
+void for_indices(const Batch& batch, int rank, F f) {
+  int64_t all = 1;
+  for (int i = 0; i < rank; ++i) all *= batch.count[i];
+  for (int64_t index = 0; index < all; ++index) {
+    int64_t rest = index, a = 0, b = 0, c = 0;
+    for (int i = rank - 1; i >= 0; --i) {
+      const int64_t j = rest % batch.count[i];
+      rest /= batch.count[i];
+      a += j * batch.a[i], b += j * batch.b[i], c += j * batch.c[i];
+    }
+    f(a, b, c);
+  }
+}
+
+}  // namespace
+
+// The last axis with results of its own is one call of cuBLAS; the others, and those that add up, are calls in order.
+void gemm(const Gemm& g) {
+  if (g.m == 0 || g.n == 0) return;
+  const Batch kept = axes_of(g, false), added = axes_of(g, true);
+  const bool strided = kept.rank > 0;
+  const int last = kept.rank - 1;
+  Product p{static_cast<int>(g.m), static_cast<int>(g.n), static_cast<int>(g.k),
+            nullptr, at_least_1(g.a.ld), g.a.transposed, strided ? kept.a[last] : 0,
+            nullptr, at_least_1(g.b.ld), g.b.transposed, strided ? kept.b[last] : 0,
+            nullptr, at_least_1(g.ldc), strided ? kept.c[last] : 0,
+            strided ? static_cast<int>(kept.count[last]) : 1};
+  if (p.count == 0) return;
+  const auto alpha = static_cast<real>(g.alpha);
+  const auto* bias = static_cast<const real*>(g.bias);
+  for_indices(kept, strided ? last : 0, [&](int64_t a, int64_t b, int64_t c) {
+    real* out = static_cast<real*>(g.c) + c;
+    bool add = g.add, begun = false;
+    for_indices(added, added.rank, [&](int64_t more_a, int64_t more_b, int64_t) {
+      p.a = static_cast<const real*>(g.a.data) + a + more_a;
+      p.b = static_cast<const real*>(g.b.data) + b + more_b;
+      p.c = out;
+      if (bias && !begun && sizeof(real) == 4 && p.count == 1 && g.k > 0) {
+        multiply_with_bias(p, alpha, add, bias);
+      } else {
+        if (bias && !begun)
+          for (int i = 0; i < p.count; ++i) lay(bias, out + i * p.c_step, g, add);
+        multiply(p, alpha, add || bias);
+      }
+      add = begun = true;
+    });
+    for (int i = 0; i < p.count && !begun; ++i) lay(bias, out + i * p.c_step, g, add);
+  });
+}
+
+}  // namespace bonsai::cuda::BONSAI_LEVEL
