@@ -1,0 +1,44 @@
+// What tests of the CUDA device share. They run on the device of the library that BONSAI_CUDA_LIBRARY names: a GPU's, or
+// the emulated one of tests/cuda_emulation.
+#pragma once
+
+#include "framework/autograd/record.h"
+#include "framework/backend/backend.h"
+#include "tests/support.h"
+
+namespace bonsai::test {
+
+constexpr Device kCuda{Device::cuda};
+
+// The same elements elsewhere, as an op: its gradient goes back to where x came from.
+inline Tensor moved(const Tensor& x, Device to) {
+  if (!differentiable(x)) return x.to(to);
+  struct From {
+    Device device;
+  };
+  return record("moved", {x}, x.to(to), {}, From{x.device()},
+                [](Tensor dy, Saved&, Sink&, From from) -> Grads { return {dy.to(from.device)}; });
+}
+
+using Call = std::function<Tensor(const std::vector<Tensor>&)>;
+
+// The call on the CUDA device, of inputs and with a result on the host.
+inline Call on_cuda(const Call& call) {
+  return [call](const std::vector<Tensor>& inputs) {
+    std::vector<Tensor> there;
+    for (const Tensor& x : inputs) there.push_back(moved(x, kCuda));
+    return moved(call(there), Device{});
+  };
+}
+
+// Results and gradients on both devices agree as far as rounding allows.
+inline void expect_same_on_cuda(const std::string& name, const Call& call, const std::vector<Tensor>& inputs,
+                                double tolerance) {
+  const Result here = differentiate(call, inputs), there = differentiate(on_cuda(call), inputs);
+  EXPECT_LE(relative_error(there.y, here.y), tolerance) << name;
+  ASSERT_EQ(there.gradients.size(), here.gradients.size()) << name;
+  for (size_t i = 0; i < here.gradients.size(); ++i)
+    EXPECT_LE(relative_error(there.gradients[i], here.gradients[i]), tolerance) << name << " gradient " << i;
+}
+
+}  // namespace bonsai::test

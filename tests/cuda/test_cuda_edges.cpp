@@ -1,0 +1,144 @@
+// Kernels cut their work into blocks, warps and tiles: sizes just below, at and above each edge, primes, and nothing
+// at all, on the CUDA device against the CPU.
+#include "framework/ops/ops.h"
+#include "tests/cuda/device.h"
+
+namespace bonsai::test {
+namespace {
+
+constexpr int64_t kWidths[] = {1, 2, 31, 32, 33, 127, 128, 129, 255, 256, 257, 1023, 1024, 1025, 1031};
+
+Tensor ids(const Shape& shape, int64_t limit) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < shape.elements(); ++i) values.push_back(static_cast<double>(i * 7919 % limit));
+  return tensor(shape, values, DType::i32);
+}
+
+std::string at(const char* op, DType dtype, std::initializer_list<int64_t> sizes) {
+  return std::string(op) + " " + name_of(dtype) + Shape(sizes).str();
+}
+
+TEST(CudaEdges, RowsOfEveryWidth) {
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const int64_t rows : {0, 1, 3})
+      for (const int64_t n : kWidths) {
+        const Tensor x = random_tensor({rows, n}, dtype), w = random_tensor({n}, dtype, 2), b = random_tensor({n}, dtype, 3);
+        const auto same = [&, t = tolerance, d = dtype](const char* op, const Call& call, const std::vector<Tensor>& in) {
+          expect_same_on_cuda(at(op, d, {rows, n}), call, in, t);
+        };
+        same("softmax", [](const auto& in) { return softmax(in[0]); }, {x});
+        same("log_softmax", [](const auto& in) { return log_softmax(in[0]); }, {x});
+        // Of one or two elements a norm is a difference of nearly equal numbers.
+        if (n > 2) {
+          same("layer_norm", [](const auto& in) { return layer_norm(in[0], in[1], in[2], 1e-5); }, {x, w, b});
+          same("rms_norm", [](const auto& in) { return rms_norm(in[0], in[1], 1e-5); }, {x, w});
+        }
+        same("cross_entropy", [](const auto& in) { return cross_entropy(in[0], in[1], {.reduction = CrossEntropyOptions::sum}); }, {x, ids({rows}, n)});
+        same("sum", [](const auto& in) { return sum(in[0], -1); }, {x});
+        same("max", [](const auto& in) { return max(in[0], -1); }, {x});
+        same("gelu_tanh", [](const auto& in) { return gelu_tanh(in[0]); }, {x});
+        same("mul", [](const auto& in) { return mul(in[0], in[1]); }, {x, w});
+      }
+}
+
+// Sums over rows: a bias, a norm's gain, a column.
+TEST(CudaEdges, ColumnsOfEveryHeight) {
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const int64_t rows : {0, 1, 31, 33, 63, 64, 65, 127, 129, 257, 1031}) {
+      const Tensor x = random_tensor({rows, 37}, dtype), w = random_tensor({37}, dtype, 2), b = random_tensor({37}, dtype, 3);
+      const Tensor m = random_tensor({29, 37}, dtype, 4), c = random_tensor({29}, dtype, 5);
+      const auto same = [&, t = tolerance, d = dtype](const char* op, const Call& call, const std::vector<Tensor>& in) {
+        expect_same_on_cuda(at(op, d, {rows, 37}), call, in, t);
+      };
+      same("sum", [](const auto& in) { return sum(in[0], 0); }, {x});
+      same("sum of all", [](const auto& in) { return sum(in[0]); }, {x});
+      same("add", [](const auto& in) { return add(in[0], in[1]); }, {x, w});
+      same("layer_norm", [](const auto& in) { return layer_norm(in[0], in[1], in[2], 1e-5); }, {x, w, b});
+      same("rms_norm", [](const auto& in) { return rms_norm(in[0], in[1], 1e-5); }, {x, w});
+      same("linear", [](const auto& in) { return linear(in[0], in[1], in[2]); }, {x, m, c});
+      same("embedding", [](const auto& in) { return embedding(in[0], in[1]); }, {m, ids({rows}, 29)});
+    }
+  const Tensor big = random_tensor({100'003}, DType::f32);
+  expect_same_on_cuda("sum of 100,003", [](const auto& in) { return sum(in[0]); }, {big}, 1e-5);
+}
+
+TEST(CudaEdges, ProductsOfEverySize) {
+  const int64_t sizes[] = {0, 1, 2, 5, 31, 32, 33, 67};
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const int64_t m : sizes)
+      for (const int64_t n : sizes)
+        for (const int64_t k : {0, 1, 33}) {
+          const Tensor x = random_tensor({m, k}, dtype), w = random_tensor({n, k}, dtype, 2), b = random_tensor({n}, dtype, 3);
+          expect_same_on_cuda(at("linear", dtype, {m, n, k}), [](const auto& in) { return linear(in[0], in[1], in[2]); }, {x, w, b},
+                              tolerance);
+        }
+}
+
+// All four transpositions, and leading axes that broadcast: products of their own, or added into one result.
+TEST(CudaEdges, ProductsInBatches) {
+  struct Case {
+    Shape a, b;
+  };
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const auto& [a, b] : {Case{{3, 5, 7}, {3, 7, 4}}, Case{{2, 3, 5, 7}, {3, 7, 4}}, Case{{2, 1, 5, 7}, {3, 7, 4}},
+                               Case{{5, 7}, {2, 3, 7, 4}}, Case{{2, 1, 3, 5, 7}, {4, 1, 7, 4}}, Case{{0, 5, 7}, {7, 4}}})
+      for (const bool ta : {false, true})
+        for (const bool tb : {false, true}) {
+          Shape x = a, y = b;
+          if (ta) std::swap(x[-1], x[-2]);
+          if (tb) std::swap(y[-1], y[-2]);
+          expect_same_on_cuda("matmul " + x.str() + y.str(), [=](const auto& in) { return matmul(in[0], in[1], ta, tb); },
+                              {random_tensor(x, dtype), random_tensor(y, dtype, 2)}, tolerance);
+        }
+}
+
+TEST(CudaEdges, AttentionOfEverySize) {
+  const auto attend = [](const AttentionOptions& o) {
+    return [o](const std::vector<Tensor>& in) { return scaled_dot_product_attention(in[0], in[1], in[2], o); };
+  };
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const int64_t t : {1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 67})
+      for (const int64_t d : {1, 16, 33, 64}) {
+        if (t > 33 && d > 33 && dtype == DType::f64) continue;  // the same tiles as in f32, at four times the time
+        const std::vector<Tensor> in = {random_tensor({1, 2, t, d}, dtype), random_tensor({1, 1, t, d}, dtype, 2),
+                                        random_tensor({1, 1, t, d}, dtype, 3)};
+        AttentionOptions causal;
+        causal.causal = true;
+        expect_same_on_cuda(at("causal attention", dtype, {t, d}), attend(causal), in, tolerance);
+      }
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const int64_t d : {65, 127, 128, 129, 257}) {
+      const std::vector<Tensor> in = {random_tensor({1, 1, 19, d}, dtype), random_tensor({1, 1, 35, d}, dtype, 2),
+                                      random_tensor({1, 1, 35, d}, dtype, 3)};
+      expect_same_on_cuda(at("attention", dtype, {19, 35, d}), attend({}), in, tolerance);
+    }
+}
+
+// Dropout draws the same numbers on both devices.
+TEST(CudaEdges, DropoutDropsTheSameElements) {
+  for (const int64_t n : {1, 3, 4, 5, 1023, 1025}) {
+    const Tensor x = random_tensor({n}, DType::f32);
+    const Call drop = [](const std::vector<Tensor>& in) { return dropout(in[0], 0.3, random_key(5, "dropout")); };
+    EXPECT_TRUE(same_bits(on_cuda(drop)({x}), drop({x}))) << n;
+  }
+}
+
+TEST(CudaEdges, AnIdOutOfRangeIsNamedWhenAValueIsRead) {
+  const Tensor table = random_tensor({5, 3}, DType::f32).to(kCuda);
+  const Tensor y = embedding(table, tensor({4}, {0, 4, 7, 1}, DType::i32).to(kCuda));
+  EXPECT_EQ(error_of([&] { y.values(); }), "[embedding] id 7 at position 2 is not in [0, 5)");
+  EXPECT_EQ(error_of([&] { table.values(); }), "no error");
+  const Tensor loss = cross_entropy(table, tensor({5}, {0, 1, 2, -3, 0}, DType::i32).to(kCuda));
+  EXPECT_EQ(error_of([&] { loss.item(); }), "[cross_entropy] id -3 at position 3 is not in [0, 3)");
+}
+
+TEST(CudaEdges, CopiesOfEverySizeComeBackWhole) {
+  for (const int64_t n : {0, 1, 1023, 1024, 1025, 262'144, 262'145, 600'000}) {
+    const Tensor x = random_tensor({n}, DType::f32);
+    EXPECT_TRUE(same_bits(x.to(kCuda).to(Device{}), x)) << n;
+    EXPECT_TRUE(same_bits(x.to(kCuda).copy().to(Device{}), x)) << n;
+  }
+}
+
+}  // namespace
+}  // namespace bonsai::test

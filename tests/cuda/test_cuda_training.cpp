@@ -1,0 +1,96 @@
+// A whole toy model trains on the CUDA device as on the CPU, and a step copies a batch in and its numbers out.
+#include <dlfcn.h>
+
+#include "tests/cuda/device.h"
+#include "tests/training.h"
+
+namespace bonsai::test {
+namespace {
+
+RunConfig toy(const std::string& device, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> settings = {"device.type=" + device, "trainer.max_steps=30", "trainer.batch_size=4",
+                                       "model.d_model=32",      "model.block_size=16",  "model.n_layers=2",
+                                       "data.characters=20000", "schedule.warmup_steps=3"};
+  settings.insert(settings.end(), more.begin(), more.end());
+  RunConfig config =
+      load_run(ConfigFile(std::filesystem::path(BONSAI_SOURCE_DIR "/configs/toy_decoder.yaml")), settings);
+  prepare_data(config);
+  return config;
+}
+
+struct Kind {
+  const char* name;
+  std::vector<std::string> settings;
+};
+const std::vector<Kind> kKinds = {
+    {"as shipped", {}},
+    {"with dropout, in micro-batches", {"model.dropout=0.2", "trainer.accumulation=2"}},
+    {"in the shape of Llama",
+     {"model.position=rope", "model.norm=rms_norm", "model.mlp=swiglu", "model.n_kv_heads=2", "model.bias=false"}},
+};
+
+TEST(CudaTraining, ThirtyStepsHaveTheLossesOfTheCpu) {
+  for (const Kind& kind : kKinds) {
+    Trainer here(toy("cpu", kind.settings)), there(toy("cuda", kind.settings));
+    double first = 0, last = 0;
+    for (int64_t step = 0; step < 30; ++step) {
+      const StepResult a = here.step(step), b = there.step(step);
+      EXPECT_NEAR(b.loss, a.loss, 1e-5) << kind.name << " step " << step;
+      EXPECT_NEAR(b.gradient_norm, a.gradient_norm, 1e-4 * a.gradient_norm) << kind.name << " step " << step;
+      if (step == 0) first = b.loss;
+      last = b.loss;
+    }
+    EXPECT_LT(last, first - 0.5) << kind.name;
+  }
+}
+
+TEST(CudaTraining, ARunThatWasSavedGoesOnAsOnTheCpu) {
+  const Folder folder;
+  const RunConfig config = toy("cuda", {"trainer.checkpoint_interval=5", "trainer.eval_interval=5", "trainer.max_steps=10",
+                                        "trainer.eval_batches=2", "trainer.sample_interval=0"});
+  const RunSummary whole = run_training(config, {folder / "whole"}, false, true);
+  EXPECT_EQ(whole.progress.step, 10);
+  Trainer trainer(toy("cpu", {"trainer.max_steps=10"}));
+  for (int64_t step = 0; step < 10; ++step) trainer.step(step);
+  const Checkpoint checkpoint(folder / "whole");
+  Module root;
+  Decoder model(&root, "", checkpoint.config().model);
+  checkpoint.load_model(model);
+  const auto expected = trainer.model().parameters(), got = model.parameters();
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_LE(relative_error(got[i]->value, expected[i]->value), 1e-3) << got[i]->path;
+}
+
+TEST(CudaTraining, AStepThatIsNotFiniteChangesNoWeight) {
+  Trainer trainer(toy("cuda", {"schedule.learning_rate=1e-2"}));
+  trainer.step(0);
+  Parameter* p = trainer.arena().parameters().front();
+  std::vector<double> values = p->value.values();
+  values[0] = NAN;
+  copy_into(tensor(p->value.shape(), values), p->value);
+  const std::vector<double> others = trainer.arena().parameters().back()->value.values();
+  EXPECT_NE(error_of([&] { trainer.step(1); }).find("no weight was changed"), std::string::npos);
+  EXPECT_EQ(trainer.arena().parameters().back()->value.values(), others);
+}
+
+// The emulated device counts what a real one does not tell.
+TEST(CudaTraining, AStepCopiesABatchInAndItsNumbersOut) {
+  Trainer trainer(toy("cuda"));
+  for (int64_t step = 0; step < 3; ++step) trainer.step(step);
+  void* library = dlopen(std::getenv("BONSAI_CUDA_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+  auto* counts = library ? reinterpret_cast<void (*)(int64_t*)>(dlsym(library, "bonsai_emulation_counts")) : nullptr;
+  if (!counts) GTEST_SKIP() << "the device does not count";
+  int64_t before[6], after[6];
+  counts(before);
+  constexpr int64_t kSteps = 5;
+  for (int64_t step = 3; step < 3 + kSteps; ++step) trainer.step(step);
+  counts(after);
+  EXPECT_EQ(after[0] - before[0], 2 * kSteps) << "copies in: inputs and targets";
+  EXPECT_EQ(after[1] - before[1], kSteps) << "copies out: loss, norm and whether both are finite";
+  EXPECT_EQ(after[2] - before[2], 0) << "copies on the device";
+  EXPECT_EQ(after[4] - before[4], 0) << "allocations";
+  printf("a step of the toy model launches %lld kernels\n", static_cast<long long>((after[3] - before[3]) / kSteps));
+}
+
+}  // namespace
+}  // namespace bonsai::test
