@@ -1,0 +1,67 @@
+// Runs the threads of one block: see scheduler.cpp.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "tests/cuda_emulation/emulation.h"
+#include "tests/cuda_emulation/fibers.h"
+
+namespace emulation {
+
+inline constexpr unsigned kLanes = 32, kMostThreads = 1024;
+
+// What a thread waits for, where it waits.
+struct Thread {
+  Fiber* fiber = nullptr;
+  Place place{};
+  Operation operation{};
+  unsigned mask = 0;
+  int argument = 0, width = 32;
+  uint64_t value = 0, result = 0;
+};
+
+// A bit a lane: what each is doing. Those that exist are in exactly one of runnable, at_barrier, at_operation, exited.
+struct Warp {
+  unsigned exist = 0, fresh = 0, runnable = 0, at_barrier = 0, at_operation = 0, exited = 0;
+};
+
+struct Block {
+  unsigned threads = 0, warps = 0;
+  unsigned current = 0;  // the thread that runs
+  std::array<Warp, kMostThreads / kLanes> warp{};
+  std::array<Thread, kMostThreads> thread{};
+  std::array<uint3, kMostThreads> index{};  // threadIdx
+  dim3 shape{0, 0, 0};                      // for which index holds
+  void (*run)(void*) = nullptr;
+  void* arguments = nullptr;
+  // The barrier that threads are coming to.
+  Place barrier{};
+  bool mixed_barriers = false;
+  int votes = 0, last_votes = 0;
+};
+extern Block block;
+
+void set_block_shape(dim3 shape);
+void run_block();  // running().failed says whether it was given up
+
+// The order of n blocks, warps or lanes.
+class Sequence {
+ public:
+  void set(unsigned n);  // in the order of the options, shuffled anew if that is random
+  unsigned operator[](unsigned i) const {
+    return order_ == Order::random ? shuffled_[i] : order_ == Order::reverse ? n_ - 1 - i : i;
+  }
+
+ private:
+  unsigned n_ = 0;
+  Order order_ = Order::forward;
+  std::vector<unsigned> shuffled_;
+};
+void seed_sequences(unsigned seed);
+
+// Of grid.cpp.
+void begin_shared();
+void end_shared();
+
+}  // namespace emulation
