@@ -22,6 +22,7 @@ class EmulatedDevice : public testing::TestWithParam<std::pair<Order, bool>> {
  protected:
   void SetUp() override {
     kept_ = emulation::options();
+    emulation::options() = {};
     emulation::options().order = GetParam().first;
     emulation::options().lazy = GetParam().second;
   }
@@ -120,7 +121,22 @@ INSTANTIATE_TEST_SUITE_P(Orders, EmulatedDevice,
                          testing::Values(std::pair{Order::forward, false}, std::pair{Order::reverse, false},
                                          std::pair{Order::random, false}, std::pair{Order::reverse, true}));
 
-TEST(Emulation, counts_copies_launches_and_waits) {
+class Emulation : public testing::Test {
+ protected:
+  void SetUp() override {
+    kept_ = emulation::options();
+    emulation::options() = {};
+  }
+  void TearDown() override {
+    EXPECT_STREQ(bonsai_emulation_errors(), "");
+    emulation::options() = kept_;
+  }
+
+ private:
+  emulation::Options kept_;
+};
+
+TEST_F(Emulation, counts_copies_launches_and_waits) {
   int64_t before[6], after[6];
   bonsai_emulation_counts(before);
   {
@@ -134,8 +150,7 @@ TEST(Emulation, counts_copies_launches_and_waits) {
   const int64_t expected[6] = {1, 1, 1, 1, 2, 1};
   for (int i = 0; i < 6; ++i) EXPECT_EQ(after[i] - before[i], expected[i]) << i;
 }
-TEST(Emulation, memory_ends_and_says_so) {
-  const auto kept = emulation::options();
+TEST_F(Emulation, memory_ends_and_says_so) {
   emulation::options().memory = 1 << 20;
   size_t free = 0, total = 0;
   {
@@ -152,9 +167,8 @@ TEST(Emulation, memory_ends_and_says_so) {
   EXPECT_EQ(free, total);
   EXPECT_EQ(total, size_t{1} << 20);
   EXPECT_STREQ(bonsai_emulation_errors(), "") << "running out of memory is no fault";
-  emulation::options() = kept;
 }
-TEST(Emulation, knows_what_kind_of_memory_a_pointer_is) {
+TEST_F(Emulation, knows_what_kind_of_memory_a_pointer_is) {
   const DeviceArray<float> d(10);
   void* pinned = nullptr;
   must(cudaMallocHost(&pinned, 100));
@@ -167,12 +181,12 @@ TEST(Emulation, knows_what_kind_of_memory_a_pointer_is) {
   EXPECT_EQ(a.type, cudaMemoryTypeUnregistered);
   must(cudaFreeHost(pinned));
 }
-TEST(Emulation, a_block_without_barriers_takes_one_switch) {
+TEST_F(Emulation, a_block_without_barriers_takes_one_switch) {
   const int64_t before = emulation::switches();
   launch({1000, 256}, sample::nothing, 0);
   EXPECT_EQ(emulation::switches() - before, 1000);
 }
-TEST(Emulation, calls_may_come_from_any_thread) {
+TEST_F(Emulation, calls_may_come_from_any_thread) {
   const DeviceArray<double> a(std::vector<double>(64, 1.0));
   const DeviceArray<float> x(iota<float>(64)), out(1);
   for (int i = 0; i < 4; ++i)

@@ -26,6 +26,7 @@ class PlantedFaults : public testing::Test {
   void SetUp() override {
     (void)bonsai_emulation_errors();
     kept_ = emulation::options();
+    emulation::options() = {};  // words depend on the order of threads
     emulation::options().quiet = true;
   }
   void TearDown() override {
