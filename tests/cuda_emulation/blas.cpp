@@ -27,12 +27,13 @@ struct Scalars {
 };
 
 double value_of(const void* scalar, cudaDataType type) {
-  return type == CUDA_R_64F ? *static_cast<const double*>(scalar) : static_cast<double>(*static_cast<const float*>(scalar));
+  return type == CUDA_R_64F ? *static_cast<const double*>(scalar)
+                            : static_cast<double>(*static_cast<const float*>(scalar));
 }
 
 // p's sizes, matrices and type are set; C is D.
-cublasStatus_t gemm(const Handle* handle, Product p, cublasOperation_t ta, cublasOperation_t tb, Scalars scalars,
-                    cublasComputeType_t compute, const char* who) {
+cublasStatus_t gemm(const Handle* handle, Product p, cublasOperation_t ta, cublasOperation_t tb,
+                    Scalars scalars, cublasComputeType_t compute, const char* who) {
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   const auto no = [&](cublasStatus_t status, const std::string& why) {
     return refuse_product(status, std::string(who) + ": " + why);
@@ -40,7 +41,8 @@ cublasStatus_t gemm(const Handle* handle, Product p, cublasOperation_t ta, cubla
   p.transpose_a = ta != CUBLAS_OP_N;
   p.transpose_b = tb != CUBLAS_OP_N;
   p.d = p.c;
-  if (const std::string problem = problem_of(p); !problem.empty()) return no(CUBLAS_STATUS_INVALID_VALUE, problem);
+  if (const std::string problem = problem_of(p); !problem.empty())
+    return no(CUBLAS_STATUS_INVALID_VALUE, problem);
   const bool f64 = p.type == CUDA_R_64F;
   switch (compute) {
     case CUBLAS_COMPUTE_32F: p.tf32 = handle->math == CUBLAS_TF32_TENSOR_OP_MATH; break;
@@ -73,12 +75,15 @@ Product product(cudaDataType type, int m, int n, int k, int batch = 1) {
   p.batch = batch;
   return p;
 }
-Matrix matrix(const void* data, int ld, long long stride = 0) { return {const_cast<void*>(data), ld, stride}; }
+Matrix matrix(const void* data, int ld, long long stride = 0) {
+  return {const_cast<void*>(data), ld, stride};
+}
 
 // False, and reported, where the emulation lacks a combination of types.
 bool same_types(cudaDataType a, cudaDataType b, cudaDataType c, const char* who) {
   if (a == b && b == c && (a == CUDA_R_32F || a == CUDA_R_64F)) return true;
-  refuse_product(CUBLAS_STATUS_NOT_SUPPORTED, std::string(who) + ": the emulation takes three matrices of f32 or of f64");
+  refuse_product(CUBLAS_STATUS_NOT_SUPPORTED,
+                 std::string(who) + ": the emulation takes three matrices of f32 or of f64");
   return false;
 }
 
@@ -139,12 +144,13 @@ cublasStatus_t cublasSetAtomicsMode(cublasHandle_t h, cublasAtomicsMode_t) {
 cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t h, void* workspace, size_t bytes) {
   const Call call("cublasSetWorkspace", __builtin_return_address(0));
   if (!known(h, "cublasSetWorkspace")) return CUBLAS_STATUS_NOT_INITIALIZED;
-  return check_device(workspace, bytes, "cublasSetWorkspace") ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+  return check_device(workspace, bytes, "cublasSetWorkspace") ? CUBLAS_STATUS_SUCCESS
+                                                              : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
-                              const float* alpha, const float* a, int lda, const float* b, int ldb, const float* beta,
-                              float* c, int ldc) {
+cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
+                              int k, const float* alpha, const float* a, int lda, const float* b, int ldb,
+                              const float* beta, float* c, int ldc) {
   const Call call("cublasSgemm", __builtin_return_address(0));
   Product p = product(CUDA_R_32F, m, n, k);
   p.a = matrix(a, lda);
@@ -152,8 +158,8 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t ta, cublasOper
   p.c = matrix(c, ldc);
   return gemm(known(h, "cublasSgemm"), p, ta, tb, {alpha, beta}, CUBLAS_COMPUTE_32F, "cublasSgemm");
 }
-cublasStatus_t cublasDgemm_v2(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
-                              const double* alpha, const double* a, int lda, const double* b, int ldb,
+cublasStatus_t cublasDgemm_v2(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
+                              int k, const double* alpha, const double* a, int lda, const double* b, int ldb,
                               const double* beta, double* c, int ldc) {
   const Call call("cublasDgemm", __builtin_return_address(0));
   Product p = product(CUDA_R_64F, m, n, k);
@@ -162,10 +168,10 @@ cublasStatus_t cublasDgemm_v2(cublasHandle_t h, cublasOperation_t ta, cublasOper
   p.c = matrix(c, ldc);
   return gemm(known(h, "cublasDgemm"), p, ta, tb, {alpha, beta}, CUBLAS_COMPUTE_64F, "cublasDgemm");
 }
-cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
-                                         int k, const float* alpha, const float* a, int lda, long long sa,
-                                         const float* b, int ldb, long long sb, const float* beta, float* c, int ldc,
-                                         long long sc, int batch) {
+cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m,
+                                         int n, int k, const float* alpha, const float* a, int lda,
+                                         long long sa, const float* b, int ldb, long long sb,
+                                         const float* beta, float* c, int ldc, long long sc, int batch) {
   const char* who = "cublasSgemmStridedBatched";
   const Call call(who, __builtin_return_address(0));
   Product p = product(CUDA_R_32F, m, n, k, batch);
@@ -174,10 +180,10 @@ cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t h, cublasOperation_t ta,
   p.c = matrix(c, ldc, sc);
   return gemm(known(h, who), p, ta, tb, {alpha, beta}, CUBLAS_COMPUTE_32F, who);
 }
-cublasStatus_t cublasDgemmStridedBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
-                                         int k, const double* alpha, const double* a, int lda, long long sa,
-                                         const double* b, int ldb, long long sb, const double* beta, double* c,
-                                         int ldc, long long sc, int batch) {
+cublasStatus_t cublasDgemmStridedBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m,
+                                         int n, int k, const double* alpha, const double* a, int lda,
+                                         long long sa, const double* b, int ldb, long long sb,
+                                         const double* beta, double* c, int ldc, long long sc, int batch) {
   const char* who = "cublasDgemmStridedBatched";
   const Call call(who, __builtin_return_address(0));
   Product p = product(CUDA_R_64F, m, n, k, batch);
@@ -188,8 +194,8 @@ cublasStatus_t cublasDgemmStridedBatched(cublasHandle_t h, cublasOperation_t ta,
 }
 cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
                             const void* alpha, const void* a, cudaDataType type_a, int lda, const void* b,
-                            cudaDataType type_b, int ldb, const void* beta, void* c, cudaDataType type_c, int ldc,
-                            cublasComputeType_t compute, cublasGemmAlgo_t) {
+                            cudaDataType type_b, int ldb, const void* beta, void* c, cudaDataType type_c,
+                            int ldc, cublasComputeType_t compute, cublasGemmAlgo_t) {
   const char* who = "cublasGemmEx";
   const Call call(who, __builtin_return_address(0));
   if (!same_types(type_a, type_b, type_c, who)) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -199,11 +205,12 @@ cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperat
   p.c = matrix(c, ldc);
   return gemm(known(h, who), p, ta, tb, {alpha, beta}, compute, who);
 }
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
-                                          int k, const void* alpha, const void* a, cudaDataType type_a, int lda,
-                                          long long sa, const void* b, cudaDataType type_b, int ldb, long long sb,
-                                          const void* beta, void* c, cudaDataType type_c, int ldc, long long sc,
-                                          int batch, cublasComputeType_t compute, cublasGemmAlgo_t) {
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m,
+                                          int n, int k, const void* alpha, const void* a, cudaDataType type_a,
+                                          int lda, long long sa, const void* b, cudaDataType type_b, int ldb,
+                                          long long sb, const void* beta, void* c, cudaDataType type_c,
+                                          int ldc, long long sc, int batch, cublasComputeType_t compute,
+                                          cublasGemmAlgo_t) {
   const char* who = "cublasGemmStridedBatchedEx";
   const Call call(who, __builtin_return_address(0));
   if (!same_types(type_a, type_b, type_c, who)) return CUBLAS_STATUS_NOT_SUPPORTED;

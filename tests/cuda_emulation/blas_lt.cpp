@@ -1,5 +1,5 @@
-// cuBLASLt: descriptors, and a product with an epilogue. What the real library refuses is refused: f64 with an epilogue,
-// sizes that do not fit together, attributes of the wrong size.
+// cuBLASLt: descriptors, and a product with an epilogue. What the real library refuses is refused: f64 with
+// an epilogue, sizes that do not fit together, attributes of the wrong size.
 #include <cublasLt.h>
 
 #include <array>
@@ -31,7 +31,8 @@ struct Layout {
 struct Preference {
   uint64_t workspace = 0;
 };
-static_assert(sizeof(Description) <= sizeof(cublasLtMatmulDescOpaque_t) && sizeof(Layout) <= sizeof(cublasLtMatrixLayoutOpaque_t));
+static_assert(sizeof(Description) <= sizeof(cublasLtMatmulDescOpaque_t) &&
+              sizeof(Layout) <= sizeof(cublasLtMatrixLayoutOpaque_t));
 
 template <class Mine, class Theirs>
 Mine& in(Theirs* opaque) {
@@ -40,14 +41,17 @@ Mine& in(Theirs* opaque) {
 
 char lt_handle;  // there is one
 
-cublasStatus_t no(cublasStatus_t status, const std::string& why) { return refuse_product(status, "cublasLt" + why); }
+cublasStatus_t no(cublasStatus_t status, const std::string& why) {
+  return refuse_product(status, "cublasLt" + why);
+}
 
 // Copies an attribute, whose size must be right.
 template <class T>
 cublasStatus_t set(T& value, const void* from, size_t bytes, const char* call) {
   if (!from || bytes != sizeof(T))
-    return no(CUBLAS_STATUS_INVALID_VALUE, std::string(call) + ": an attribute of " + std::to_string(sizeof(T)) +
-                                               " bytes is set from " + std::to_string(bytes));
+    return no(CUBLAS_STATUS_INVALID_VALUE, std::string(call) + ": an attribute of " +
+                                               std::to_string(sizeof(T)) + " bytes is set from " +
+                                               std::to_string(bytes));
   std::memcpy(&value, from, sizeof(T));
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -56,8 +60,9 @@ bool has_bias(cublasLtEpilogue_t e) { return (e & CUBLASLT_EPILOGUE_BIAS) != 0; 
 bool has_gelu(cublasLtEpilogue_t e) { return (e & CUBLASLT_EPILOGUE_GELU) != 0; }
 bool has_aux(cublasLtEpilogue_t e) { return (e & 128) != 0; }
 bool known(cublasLtEpilogue_t e) {
-  constexpr std::array all{CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_BIAS,     CUBLASLT_EPILOGUE_GELU,
-                           CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS};
+  constexpr std::array all{CUBLASLT_EPILOGUE_DEFAULT,  CUBLASLT_EPILOGUE_BIAS,
+                           CUBLASLT_EPILOGUE_GELU,     CUBLASLT_EPILOGUE_GELU_BIAS,
+                           CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS};
   for (const auto one : all)
     if (one == e) return true;
   return false;
@@ -71,7 +76,8 @@ struct Layouts {
 const char* unsupported(const Description& o, const Layouts& l) {
   const cudaDataType type = l.a.type;
   const bool f64 = type == CUDA_R_64F;
-  if ((type != CUDA_R_32F && !f64) || l.b.type != type || l.c.type != type || l.d.type != type || o.scale != type)
+  if ((type != CUDA_R_32F && !f64) || l.b.type != type || l.c.type != type || l.d.type != type ||
+      o.scale != type)
     return "the emulation takes matrices and scalars of one type, f32 or f64";
   const bool compute_f64 = o.compute == CUBLAS_COMPUTE_64F || o.compute == CUBLAS_COMPUTE_64F_PEDANTIC;
   const bool compute_f32 = o.compute == CUBLAS_COMPUTE_32F || o.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ||
@@ -95,11 +101,13 @@ std::optional<Product> product_of(const Description& o, const Layouts& l, std::s
   p.n = size(l.d.columns);
   p.k = size(p.transpose_a ? l.a.rows : l.a.columns);
   p.batch = l.d.batch;
-  const int64_t m = size(p.transpose_a ? l.a.columns : l.a.rows), k = size(p.transpose_b ? l.b.columns : l.b.rows);
+  const int64_t m = size(p.transpose_a ? l.a.columns : l.a.rows),
+                k = size(p.transpose_b ? l.b.columns : l.b.rows);
   const int64_t n = size(p.transpose_b ? l.b.rows : l.b.columns);
   if (m != p.m || n != p.n || k != p.k || size(l.c.rows) != p.m || size(l.c.columns) != p.n)
-    problem = "sizes do not fit together: op(A) " + std::to_string(m) + "x" + std::to_string(p.k) + ", op(B) " +
-              std::to_string(k) + "x" + std::to_string(n) + ", D " + std::to_string(p.m) + "x" + std::to_string(p.n);
+    problem = "sizes do not fit together: op(A) " + std::to_string(m) + "x" + std::to_string(p.k) +
+              ", op(B) " + std::to_string(k) + "x" + std::to_string(n) + ", D " + std::to_string(p.m) + "x" +
+              std::to_string(p.n);
   else if (l.a.batch != p.batch || l.b.batch != p.batch || l.c.batch != p.batch)
     problem = "layouts with different batch counts";
   p.a = {nullptr, l.a.ld, l.a.stride};
@@ -119,7 +127,8 @@ std::string problem_of_epilogue(const Description& o, const Product& p) {
   if (has_bias(o.epilogue) && !o.bias) return "an epilogue with a bias, but no BIAS_POINTER";
   if (!has_aux(o.epilogue)) return "";
   if (!o.aux) return "an epilogue that keeps its input, but no EPILOGUE_AUX_POINTER";
-  if (o.aux_ld < p.m || o.aux_ld % 8 != 0) return "EPILOGUE_AUX_LD must be a multiple of 8 and at least D's rows";
+  if (o.aux_ld < p.m || o.aux_ld % 8 != 0)
+    return "EPILOGUE_AUX_LD must be a multiple of 8 and at least D's rows";
   if (reinterpret_cast<uintptr_t>(o.aux) % 16 != 0) return "EPILOGUE_AUX_POINTER must be aligned to 16 bytes";
   return "";
 }
@@ -137,13 +146,14 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* h) {
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 
-cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t desc, size_t size, cublasComputeType_t compute,
-                                               cudaDataType_t scale) {
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t desc, size_t size,
+                                               cublasComputeType_t compute, cudaDataType_t scale) {
   if (size < sizeof(Description)) return CUBLAS_STATUS_ALLOC_FAILED;
   new (desc) Description{compute, scale};
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute, cudaDataType_t scale) {
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
   *desc = new cublasLtMatmulDescOpaque_t;
   return cublasLtMatmulDescInit_internal(*desc, sizeof **desc, compute, scale);
 }
@@ -151,8 +161,9 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
   delete desc;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
-                                              const void* value, size_t bytes) {
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute, const void* value,
+                                              size_t bytes) {
   const Call call("cublasLtMatmulDescSetAttribute", __builtin_return_address(0));
   const char* who = "MatmulDescSetAttribute";
   auto& d = in<Description>(desc);
@@ -170,8 +181,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
   }
 }
 
-cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t size, cudaDataType type,
-                                                 uint64_t rows, uint64_t columns, int64_t ld) {
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t size,
+                                                 cudaDataType type, uint64_t rows, uint64_t columns,
+                                                 int64_t ld) {
   if (size < sizeof(Layout)) return CUBLAS_STATUS_ALLOC_FAILED;
   new (layout) Layout{.type = type, .rows = rows, .columns = columns, .ld = ld};
   return CUBLAS_STATUS_SUCCESS;
@@ -215,17 +227,18 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
-                                                    size_t bytes) {
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t bytes) {
   const Call call("cublasLtMatmulPreferenceSetAttribute", __builtin_return_address(0));
   if (attribute != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return CUBLAS_STATUS_SUCCESS;
   return set(in<Preference>(preference).workspace, value, bytes, "MatmulPreferenceSetAttribute");
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-                                              cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
-                                              int wanted, cublasLtMatmulHeuristicResult_t results[], int* found) {
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t results[], int* found) {
   const Call call("cublasLtMatmulAlgoGetHeuristic", __builtin_return_address(0));
   *found = 0;
   if (!desc || !a || !b || !c || !d || !preference || !results || wanted < 1)
@@ -251,18 +264,22 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
   if (!desc || !layout_a || !layout_b || !layout_c || !layout_d || !alpha || !beta)
     return no(CUBLAS_STATUS_INVALID_VALUE, "Matmul: an argument is missing");
   const auto& description = in<Description>(desc);
-  const Layouts layouts{in<Layout>(layout_a), in<Layout>(layout_b), in<Layout>(layout_c), in<Layout>(layout_d)};
+  const Layouts layouts{in<Layout>(layout_a), in<Layout>(layout_b), in<Layout>(layout_c),
+                        in<Layout>(layout_d)};
   if (const char* why = unsupported(description, layouts))
     return no(CUBLAS_STATUS_NOT_SUPPORTED, std::string("Matmul: ") + why);
   std::string problem;
   std::optional<Product> p = product_of(description, layouts, problem);
   if (p) problem = problem_of_epilogue(description, *p);
   for (const void* scalar : {alpha, beta})
-    if (in_device_range(reinterpret_cast<uintptr_t>(scalar))) problem = "alpha and beta must be host pointers";
+    if (in_device_range(reinterpret_cast<uintptr_t>(scalar)))
+      problem = "alpha and beta must be host pointers";
   if (!problem.empty()) return no(CUBLAS_STATUS_INVALID_VALUE, "Matmul: " + problem);
-  if (workspace && !check_device(workspace, bytes, "cublasLtMatmul workspace")) return CUBLAS_STATUS_INVALID_VALUE;
+  if (workspace && !check_device(workspace, bytes, "cublasLtMatmul workspace"))
+    return CUBLAS_STATUS_INVALID_VALUE;
   const bool f64 = p->type == CUDA_R_64F;
-  p->alpha = f64 ? *static_cast<const double*>(alpha) : static_cast<double>(*static_cast<const float*>(alpha));
+  p->alpha =
+      f64 ? *static_cast<const double*>(alpha) : static_cast<double>(*static_cast<const float*>(alpha));
   p->beta = f64 ? *static_cast<const double*>(beta) : static_cast<double>(*static_cast<const float*>(beta));
   p->a.data = const_cast<void*>(a);
   p->b.data = const_cast<void*>(b);

@@ -18,7 +18,9 @@ inline void must(cudaError_t status) {
 template <class T>
 class DeviceArray {
  public:
-  explicit DeviceArray(std::size_t n) : n_(n) { must(cudaMalloc(reinterpret_cast<void**>(&data_), n * sizeof(T))); }
+  explicit DeviceArray(std::size_t n) : n_(n) {
+    must(cudaMalloc(reinterpret_cast<void**>(&data_), n * sizeof(T)));
+  }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
     must(cudaMemcpy(data_, values.data(), n_ * sizeof(T), cudaMemcpyHostToDevice));
   }

@@ -12,7 +12,8 @@
 
 #include "framework/backend/cuda/emulated_device.h"
 
-// For a program that has loaded the library: all reports since the last call, a line each; they are then forgotten.
+// For a program that has loaded the library: all reports since the last call, a line each; they are then
+// forgotten.
 extern "C" const char* bonsai_emulation_errors();
 // Six numbers: copies to the device, to the host, within the device, launches, cudaMallocs, synchronisations.
 extern "C" void bonsai_emulation_counts(int64_t* out);

@@ -66,7 +66,9 @@ __global__ void shuffle_from_idle(float* p) {
   if (threadIdx.x % 2) v = __shfl_xor_sync(0xaaaaaaaau, v, 1);
   p[threadIdx.x] = v;
 }
-__global__ void shuffle_not_in_mask(float* p) { p[threadIdx.x] = __shfl_sync(0xfffffffeu, p[threadIdx.x], 1); }
+__global__ void shuffle_not_in_mask(float* p) {
+  p[threadIdx.x] = __shfl_sync(0xfffffffeu, p[threadIdx.x], 1);
+}
 
 __global__ void no_barrier(float* p) {
   GPU_SHARED(float, t, [64]);

@@ -69,7 +69,8 @@ void reset(Fiber& fiber) {
 }
 
 void make_fibers() {
-  void* range = mmap(nullptr, kMostFibers * kStride, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* range = mmap(nullptr, kMostFibers * kStride, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) {
     std::fprintf(stderr, "[emulation] no memory for 1,024 stacks\n");
     std::abort();

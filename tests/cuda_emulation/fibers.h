@@ -1,4 +1,5 @@
-// Stacks on which threads of a block run, and the switch from one to another: ten instructions, no system call.
+// Stacks on which threads of a block run, and the switch from one to another: ten instructions, no system
+// call.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Launches: the limits of an H200, one block after another, and the shared memory of each: poisoned anew, with gaps
-// between arrays, so that what one block left or another array holds is not read by accident.
+// Launches: the limits of an H200, one block after another, and the shared memory of each: poisoned anew,
+// with gaps between arrays, so that what one block left or another array holds is not read by accident.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -40,7 +40,8 @@ std::unordered_map<const void*, size_t>& limits() {
 void reserve_shared() {
   constexpr size_t kSpan = (kSharedBytes + kPage - 1) / kPage * kPage;
   void* range = mmap(nullptr, kSpan + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (range == MAP_FAILED || mprotect(static_cast<char*>(range) + kPage, kSpan, PROT_READ | PROT_WRITE) != 0) {
+  if (range == MAP_FAILED ||
+      mprotect(static_cast<char*>(range) + kPage, kSpan, PROT_READ | PROT_WRITE) != 0) {
     std::fprintf(stderr, "[emulation] no memory for a block's shared memory\n");
     std::abort();
   }
@@ -110,7 +111,8 @@ void* shared_array(const void* key, size_t bytes, size_t align) {
   const size_t at = (s.used + align - 1) / align * align, end = at + bytes;
   // Gaps are the emulator's own: they do not count.
   const size_t gaps = kGap * (s.arrays.size() + (s.dynamic > 0));
-  if (end - gaps > (s.limit ? kSharedBytes : kStaticShared) || end - gaps - s.dynamic > kStaticShared || end > kSharedBytes)
+  if (end - gaps > (s.limit ? kSharedBytes : kStaticShared) || end - gaps - s.dynamic > kStaticShared ||
+      end > kSharedBytes)
     stop("more than 48 KiB of static (or 227 KiB of all) shared memory");
   auto* const p = reinterpret_cast<void*>(s.low + at);
   allow(p, bytes);

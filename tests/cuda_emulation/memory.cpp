@@ -1,6 +1,7 @@
-// Device memory on the CPU. Every allocation ends at an inaccessible page, is filled with a pattern that is NaN as any
-// float, and its addresses are never given out again: what runs past it, reads what nobody wrote or uses it after it was
-// freed faults or gives NaN. Pinned host memory is plain memory whose ranges are known.
+// Device memory on the CPU. Every allocation ends at an inaccessible page, is filled with a pattern that is
+// NaN as any float, and its addresses are never given out again: what runs past it, reads what nobody wrote
+// or uses it after it was freed faults or gives NaN. Pinned host memory is plain memory whose ranges are
+// known.
 #include <sys/mman.h>
 
 #include <array>
@@ -83,18 +84,23 @@ bool holds(const Allocation& a, uintptr_t p, size_t bytes) {
 
 bool is_pattern(const Allocation& a, uintptr_t from, uintptr_t to) {
   for (uintptr_t p = from; p < to; ++p)  // the pattern begins at the first page
-    if (*static_cast<const unsigned char*>(pointer(p)) != kPattern[(p - a.low) % kPattern.size()]) return false;
+    if (*static_cast<const unsigned char*>(pointer(p)) != kPattern[(p - a.low) % kPattern.size()])
+      return false;
   return true;
 }
 
-// Where of an allocation's own pages, but outside it, something was written. Where a sanitizer watches, it is not asked.
+// Where of an allocation's own pages, but outside it, something was written. Where a sanitizer watches, it is
+// not asked.
 bool overwritten_behind(const Allocation& a) {
   return !kAddressSanitizer && !is_pattern(a, a.address + a.bytes, a.high);
 }
-bool overwritten_before(const Allocation& a) { return !kAddressSanitizer && !is_pattern(a, a.low, a.address); }
+bool overwritten_before(const Allocation& a) {
+  return !kAddressSanitizer && !is_pattern(a, a.low, a.address);
+}
 void poison_slack(const Allocation& a) {
   const uintptr_t end = a.address + a.bytes;
-  for (uintptr_t p = end; p < a.high; ++p) *static_cast<unsigned char*>(pointer(p)) = kPattern[(p - a.low) % kPattern.size()];
+  for (uintptr_t p = end; p < a.high; ++p)
+    *static_cast<unsigned char*>(pointer(p)) = kPattern[(p - a.low) % kPattern.size()];
 }
 
 void open_all(bool open) {
@@ -176,7 +182,8 @@ cudaError_t release(void* p) {
   State& s = state();
   const Allocation* found = holder(s.live, number(p));
   if (!found || found->address != number(p))
-    return refuse(cudaErrorInvalidValue, "cudaFree: " + describe(number(p)) + " is not the start of a live allocation");
+    return refuse(cudaErrorInvalidValue,
+                  "cudaFree: " + describe(number(p)) + " is not the start of a live allocation");
   const Open open;
   const Allocation a = *found;
   allow(pointer(a.low), a.high - a.low);
@@ -209,24 +216,28 @@ bool is_device(const void* p, size_t bytes) {
 
 bool check_device(const void* p, size_t bytes, const char* what) {
   if (bytes == 0 || is_device(p, bytes)) return true;
-  report(std::string(what) + ": expected " + std::to_string(bytes) + " bytes of device memory, found " + describe(number(p)));
+  report(std::string(what) + ": expected " + std::to_string(bytes) + " bytes of device memory, found " +
+         describe(number(p)));
   return false;
 }
 
 bool check_host(const void* p, size_t bytes, const char* what) {
   if (bytes == 0 || (p && !in_device_range(number(p)))) return true;
-  report(std::string(what) + ": expected " + std::to_string(bytes) + " bytes of host memory, found " + describe(number(p)));
+  report(std::string(what) + ": expected " + std::to_string(bytes) + " bytes of host memory, found " +
+         describe(number(p)));
   return false;
 }
 
 bool check_pointer(const void* p, int index, const Kernel& kernel) {
   if (!p || is_device(p, 0)) return true;
   const Call call("launch", kernel.from);
-  report("launch of " + name_of(kernel.function) + ": pointer argument " + std::to_string(index) + " is " + describe(number(p)));
+  report("launch of " + name_of(kernel.function) + ": pointer argument " + std::to_string(index) + " is " +
+         describe(number(p)));
   return false;
 }
 
-// A word that lies where the host has memory is taken for a pointer. Pointers to the device fault where they are wrong.
+// A word that lies where the host has memory is taken for a pointer. Pointers to the device fault where they
+// are wrong.
 bool check_struct(const void* bytes, size_t size, int index, const Kernel& kernel) {
   constexpr uintptr_t kLowest = uintptr_t{1} << 44, kHighest = (uintptr_t{1} << 47) - kPage;
   for (size_t at = 0; at + sizeof(uintptr_t) <= size; at += sizeof(uintptr_t)) {
@@ -236,8 +247,8 @@ bool check_struct(const void* bytes, size_t size, int index, const Kernel& kerne
     unsigned char resident = 0;
     if (mincore(pointer(word / kPage * kPage), kPage, &resident) != 0) continue;  // nothing is there
     const Call call("launch", kernel.from);
-    report("launch of " + name_of(kernel.function) + ": argument " + std::to_string(index) + " holds a pointer at byte " +
-           std::to_string(at) + " that is " + describe(word));
+    report("launch of " + name_of(kernel.function) + ": argument " + std::to_string(index) +
+           " holds a pointer at byte " + std::to_string(at) + " that is " + describe(word));
     return false;
   }
   return true;
@@ -253,7 +264,8 @@ cudaError_t allocate_pinned(void** out, size_t bytes) {
 cudaError_t release_pinned(void* p) {
   if (!p) return cudaSuccess;
   if (state().pinned.erase(number(p)) == 0)
-    return refuse(cudaErrorInvalidValue, "cudaFreeHost: " + describe(number(p)) + " is not the start of pinned memory");
+    return refuse(cudaErrorInvalidValue,
+                  "cudaFreeHost: " + describe(number(p)) + " is not the start of pinned memory");
   std::free(p);
   return cudaSuccess;
 }

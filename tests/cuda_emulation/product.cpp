@@ -1,4 +1,5 @@
-// Matrix products by plain loops: factors are packed into panels, of which a tile of 16 by 4 is summed in registers.
+// Matrix products by plain loops: factors are packed into panels, of which a tile of 16 by 4 is summed in
+// registers.
 #include "tests/cuda_emulation/product.h"
 
 #include <algorithm>
@@ -47,9 +48,11 @@ float round_to_tf32(float x) {  // to nearest, ties to even
   return std::bit_cast<float>(u & ~0x1fffu);
 }
 
-// Panels of `width` lines, one behind the other; a line is a row of A or a column of B, its elements `step` apart.
+// Panels of `width` lines, one behind the other; a line is a row of A or a column of B, its elements `step`
+// apart.
 template <class T>
-void pack(const T* from, int64_t lines, int64_t line_step, int64_t k, int64_t step, int64_t width, bool tf32, T* to) {
+void pack(const T* from, int64_t lines, int64_t line_step, int64_t k, int64_t step, int64_t width, bool tf32,
+          T* to) {
   for (int64_t first = 0; first < lines; first += width, to += k * width) {
     const int64_t count = std::min(width, lines - first);
     for (int64_t line = 0; line < width; ++line)
@@ -86,13 +89,17 @@ const T* matrix_of(const Matrix& m, int64_t batch) {
 
 template <class T>
 void multiply(const Product& p) {
-  static const auto sum_of = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? sum_avx2<T> : sum_plain<T>;
+  static const auto sum_of =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? sum_avx2<T> : sum_plain<T>;
   const auto up = [](int64_t n, int64_t to) { return (n + to - 1) / to * to; };
-  std::vector<T> a(static_cast<size_t>(up(p.m, kRows<T>) * p.k)), b(static_cast<size_t>(up(p.n, kColumns) * p.k));
+  std::vector<T> a(static_cast<size_t>(up(p.m, kRows<T>) * p.k)),
+      b(static_cast<size_t>(up(p.n, kColumns) * p.k));
   std::vector<T> sum(static_cast<size_t>(kRows<T> * kColumns));
   for (int64_t i = 0; i < p.batch; ++i) {
-    pack(matrix_of<T>(p.a, i), p.m, p.transpose_a ? p.a.ld : 1, p.k, p.transpose_a ? 1 : p.a.ld, kRows<T>, p.tf32, a.data());
-    pack(matrix_of<T>(p.b, i), p.n, p.transpose_b ? 1 : p.b.ld, p.k, p.transpose_b ? p.b.ld : 1, kColumns, p.tf32, b.data());
+    pack(matrix_of<T>(p.a, i), p.m, p.transpose_a ? p.a.ld : 1, p.k, p.transpose_a ? 1 : p.a.ld, kRows<T>,
+         p.tf32, a.data());
+    pack(matrix_of<T>(p.b, i), p.n, p.transpose_b ? 1 : p.b.ld, p.k, p.transpose_b ? p.b.ld : 1, kColumns,
+         p.tf32, b.data());
     for (int64_t column = 0; column < p.n; column += kColumns)
       for (int64_t row = 0; row < p.m; row += kRows<T>) {
         sum_of(a.data() + row * p.k, b.data() + column * p.k, p.k, sum.data());
@@ -109,7 +116,8 @@ bool check_matrix(const Product& p, const Matrix& m, int64_t rows, int64_t colum
   if (rows == 0 || columns == 0) return true;
   const auto bytes = static_cast<size_t>((columns - 1) * m.ld + rows) * size_of(p.type);
   for (int64_t i = 0; i < p.batch; ++i) {
-    const auto* first = static_cast<const char*>(m.data) + i * m.stride * static_cast<int64_t>(size_of(p.type));
+    const auto* first =
+        static_cast<const char*>(m.data) + i * m.stride * static_cast<int64_t>(size_of(p.type));
     if (!check_device(first, bytes, name.c_str())) return false;
   }
   return true;
@@ -119,7 +127,8 @@ bool check_matrices(const Product& p, const std::string& who) {
   const int64_t m = p.m, n = p.n, k = p.k;
   return check_matrix(p, p.a, p.transpose_a ? k : m, p.transpose_a ? m : k, who + " A") &&
          check_matrix(p, p.b, p.transpose_b ? n : k, p.transpose_b ? k : n, who + " B") &&
-         (p.beta == 0 || check_matrix(p, p.c, m, n, who + " C")) && check_matrix(p, p.d, m, n, who + " output") &&
+         (p.beta == 0 || check_matrix(p, p.c, m, n, who + " C")) &&
+         check_matrix(p, p.d, m, n, who + " output") &&
          (!p.aux.data || check_matrix(p, p.aux, m, n, who + " epilogue's aux")) &&
          (!p.bias || check_device(p.bias, static_cast<size_t>(m) * size_of(p.type), (who + " bias").c_str()));
 }
@@ -128,8 +137,8 @@ bool check_matrices(const Product& p, const std::string& who) {
 
 std::string problem_of(const Product& p) {
   const auto too_small = [](const char* name, int64_t ld, int64_t rows) {
-    return std::string("the leading dimension of ") + name + " is " + std::to_string(ld) + ", less than its " +
-           std::to_string(rows) + " rows";
+    return std::string("the leading dimension of ") + name + " is " + std::to_string(ld) +
+           ", less than its " + std::to_string(rows) + " rows";
   };
   const int64_t rows_a = p.transpose_a ? p.k : p.m, rows_b = p.transpose_b ? p.n : p.k;
   if (p.m < 0 || p.n < 0 || p.k < 0 || p.batch < 0) return "a negative size";

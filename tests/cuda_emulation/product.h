@@ -26,9 +26,9 @@ struct Product {
   Matrix aux;
 };
 
-// Says what is wrong with sizes and leading dimensions in the words of the library `who`; nothing if nothing is.
+// What is wrong with sizes and leading dimensions, or nothing.
 std::string problem_of(const Product& p);
-// Queued; checks that every matrix lies in live device memory.
+// Queued in the name of `who`; checks that every matrix lies in live device memory.
 cublasStatus_t enqueue_product(const Product& p, cudaStream_t stream, const char* who);
 // Reports a refused call.
 cublasStatus_t refuse_product(cublasStatus_t status, const std::string& problem);

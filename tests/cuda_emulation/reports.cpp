@@ -30,7 +30,8 @@ Options from_environment() {
   else if (named == "random")
     o.order = Order::random;
   else if (named != "forward")
-    std::fprintf(stderr, "[emulation] BONSAI_EMULATION_ORDER=%s is none of forward, reverse, random\n", order);
+    std::fprintf(stderr, "[emulation] BONSAI_EMULATION_ORDER=%s is none of forward, reverse, random\n",
+                 order);
   if (const char* seed = std::getenv("BONSAI_EMULATION_SEED"))
     o.seed = static_cast<unsigned>(std::strtoul(seed, nullptr, 10));
   o.lazy = set("BONSAI_EMULATION_LAZY");
@@ -62,16 +63,20 @@ void keep(const std::string& what) {
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// The functions and lines of an address, the innermost inlined one first; binutils' addr2line knows local names, too.
+// The functions and lines of an address, the innermost inlined one first; binutils' addr2line knows local
+// names, too.
 std::vector<std::pair<std::string, std::string>> look_up(const void* code) {
   std::vector<std::pair<std::string, std::string>> found;
   Dl_info info{};
   if (!code || !dladdr(code, &info)) return found;
-  const std::string file = access(info.dli_fname, R_OK) == 0 ? info.dli_fname : "/proc/" + std::to_string(getpid()) + "/exe";
+  const std::string file =
+      access(info.dli_fname, R_OK) == 0 ? info.dli_fname : "/proc/" + std::to_string(getpid()) + "/exe";
   std::array<char, 64> offset{};
-  std::snprintf(offset.data(), offset.size(), "%zx",
-                static_cast<size_t>(static_cast<const char*>(code) - static_cast<const char*>(info.dli_fbase)));
-  FILE* pipe = popen(("addr2line -f -C -i -e '" + file + "' 0x" + offset.data() + " 2>/dev/null").c_str(), "r");
+  std::snprintf(
+      offset.data(), offset.size(), "%zx",
+      static_cast<size_t>(static_cast<const char*>(code) - static_cast<const char*>(info.dli_fbase)));
+  FILE* pipe =
+      popen(("addr2line -f -C -i -e '" + file + "' 0x" + offset.data() + " 2>/dev/null").c_str(), "r");
   if (!pipe) return found;
   const auto line = [&] {
     std::array<char, 2048> text{};
@@ -79,13 +84,15 @@ std::vector<std::pair<std::string, std::string>> look_up(const void* code) {
     while (!s.empty() && (s.back() == '\n' || s.back() == '\r')) s.pop_back();
     return s;
   };
-  for (std::string function = line(); !function.empty(); function = line()) found.emplace_back(function, line());
+  for (std::string function = line(); !function.empty(); function = line())
+    found.emplace_back(function, line());
   pclose(pipe);
   return found;
 }
 
 std::string without(std::string text, const std::string& part) {
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part)) text.erase(at, part.size());
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part))
+    text.erase(at, part.size());
   return text;
 }
 
@@ -105,7 +112,8 @@ void forget_reports() {
   state().broken = state().last = cudaSuccess;
 }
 
-Call::Call(const char* name, const void* from) : lock_(state().calls), outer_(state().call), name_(name), from_(from) {
+Call::Call(const char* name, const void* from)
+    : lock_(state().calls), outer_(state().call), name_(name), from_(from) {
   state().call = this;
 }
 Call::~Call() { state().call = outer_; }
@@ -144,7 +152,8 @@ std::string line_of(const void* code) {
   for (const auto& [function, line] : look_up(code)) {
     if (line.find("/include/c++/") != std::string::npos) continue;
     const std::string file = base_name(without(line.substr(0, line.find(" (discriminator")), "\n"));
-    if (file.starts_with('?') || file.starts_with("launch.h:") || file.starts_with("emulated_device.h:")) continue;
+    if (file.starts_with('?') || file.starts_with("launch.h:") || file.starts_with("emulated_device.h:"))
+      continue;
     return file;
   }
   return "";
@@ -168,7 +177,8 @@ __attribute__((visibility("default"))) const char* bonsai_emulation_errors() {
 __attribute__((visibility("default"))) void bonsai_emulation_counts(int64_t* out) {
   const emulation::Call call("bonsai_emulation_counts");
   const emulation::Counts& c = emulation::counts();
-  const std::array<int64_t, 6> values{c.to_device, c.to_host, c.within_device, c.launches, c.allocations, c.synchronisations};
+  const std::array<int64_t, 6> values{c.to_device, c.to_host,     c.within_device,
+                                      c.launches,  c.allocations, c.synchronisations};
   std::memcpy(out, values.data(), sizeof values);
 }
 

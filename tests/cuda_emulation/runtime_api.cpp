@@ -30,7 +30,8 @@ Copy resolved(Copy c) {
 bool is_right(const Copy& c, const std::string& call) {
   const std::string to = call + " destination", from = call + " source";
   return (c.to_device() ? check_device(c.to, c.bytes, to.c_str()) : check_host(c.to, c.bytes, to.c_str())) &&
-         (c.from_device() ? check_device(c.from, c.bytes, from.c_str()) : check_host(c.from, c.bytes, from.c_str()));
+         (c.from_device() ? check_device(c.from, c.bytes, from.c_str())
+                          : check_host(c.from, c.bytes, from.c_str()));
 }
 
 void count(const Copy& c) {
@@ -105,8 +106,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   return broken();
 }
 
-// Pageable memory is read or written before the call returns, pinned memory when its turn comes. Until then a pinned
-// destination holds NaN, so that what reads it too early shows.
+// Pageable memory is read or written before the call returns, pinned memory when its turn comes. Until then a
+// pinned destination holds NaN, so that what reads it too early shows.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s) {
   const Call call("cudaMemcpyAsync", __builtin_return_address(0));
   if (broken()) return broken();
@@ -164,8 +165,9 @@ cudaError_t cudaGetDevice(int* device) {
 }
 cudaError_t cudaSetDevice(int device) {
   const Call call("cudaSetDevice", __builtin_return_address(0));
-  return device == 0 ? cudaSuccess
-                     : refuse(cudaErrorInvalidDevice, "cudaSetDevice: there is no device " + std::to_string(device));
+  return device == 0
+             ? cudaSuccess
+             : refuse(cudaErrorInvalidDevice, "cudaSetDevice: there is no device " + std::to_string(device));
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = CUDART_VERSION;
@@ -180,7 +182,8 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   const Call call("cudaFuncSetAttribute", __builtin_return_address(0));
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
   if (value < 0 || static_cast<size_t>(value) > kSharedBytes)
-    return refuse(cudaErrorInvalidValue, "cudaFuncSetAttribute for " + name_of(kernel) + ": " + std::to_string(value) +
+    return refuse(cudaErrorInvalidValue, "cudaFuncSetAttribute for " + name_of(kernel) + ": " +
+                                             std::to_string(value) +
                                              " bytes of shared memory; a block has at most 227 KiB");
   set_shared_limit(kernel, static_cast<size_t>(value));
   return cudaSuccess;
@@ -214,8 +217,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 * 1024; break;
     case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
     case cudaDevAttrL2CacheSize: *value = 60 << 20; break;
-    default: return refuse(cudaErrorInvalidValue, "cudaDeviceGetAttribute: the emulation does not know attribute " +
-                                                      std::to_string(static_cast<int>(attribute)));
+    default:
+      return refuse(cudaErrorInvalidValue, "cudaDeviceGetAttribute: the emulation does not know attribute " +
+                                               std::to_string(static_cast<int>(attribute)));
   }
   return cudaSuccess;
 }

@@ -1,4 +1,5 @@
-// What the address sanitizer has to be told: memory that must not be touched, and changes from one stack to another.
+// What the address sanitizer has to be told: memory that must not be touched, and changes from one stack to
+// another.
 #pragma once
 
 #include <cstddef>

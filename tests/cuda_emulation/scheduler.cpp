@@ -1,6 +1,7 @@
-// The threads of a block. Each runs until it waits at a barrier or for other lanes; then the next one runs, in an order
-// that no kernel may rely on: lane by lane, warp by warp, forward, reverse or random. A thread that never waits needs no
-// stack of its own: one fiber calls the kernel for one fresh thread after another, until one has to wait there.
+// The threads of a block. Each runs until it waits at a barrier or for other lanes; then the next one runs,
+// in an order that no kernel may rely on: lane by lane, warp by warp, forward, reverse or random. A thread
+// that never waits needs no stack of its own: one fiber calls the kernel for one fresh thread after another,
+// until one has to wait there.
 //
 // A thread that comes to an operation which can no longer be right ends its block, and with it the launch.
 #include "tests/cuda_emulation/scheduler.h"
@@ -24,6 +25,7 @@ constexpr unsigned kNone = ~0u, kAll = ~0u;
 // The walk over the block: which warp of the order, which lane of the order comes next.
 struct Walk {
   unsigned warp = 0, lane = 0;
+  bool forward = true;
   Sequence warps, lanes;
 };
 Walk walk;
@@ -79,7 +81,8 @@ bool open_barrier() {
   const std::string gone = exited ? "; " + std::to_string(exited) + " thread(s) exited" : "";
   std::string problem;
   if (at_operation)
-    problem = "deadlock in " + block_name() + ": " + who_waits(false) + (waiting ? "; " + who_waits(true) : "") + gone;
+    problem = "deadlock in " + block_name() + ": " + who_waits(false) +
+              (waiting ? "; " + who_waits(true) : "") + gone;
   else if (block.mixed_barriers)
     problem = "divergent barrier in " + block_name() + ": " + who_waits(true);
   else if (exited)
@@ -99,13 +102,14 @@ bool open_barrier() {
 
 void begin_walk() {
   walk.warp = walk.lane = 0;
+  walk.forward = options().order == Order::forward;
   walk.warps.set(block.warps);
   walk.lanes.set(kLanes);
 }
 
 // A lane of the warp that can run, after those that ran; it then begins with the first again.
 unsigned next_lane(unsigned runnable) {
-  if (options().order == Order::forward) {
+  if (walk.forward) {
     const unsigned later = walk.lane < kLanes ? runnable & (kAll << walk.lane) : 0;
     const unsigned lane = static_cast<unsigned>(std::countr_zero(later ? later : runnable));
     walk.lane = lane + 1;
@@ -227,7 +231,8 @@ void begin_block() {
 
 // The lane from which this one reads.
 unsigned source_of(Operation op, unsigned lane, int argument, int width) {
-  const unsigned w = static_cast<unsigned>(width), by = static_cast<unsigned>(argument), base = lane & ~(w - 1);
+  const unsigned w = static_cast<unsigned>(width), by = static_cast<unsigned>(argument),
+                 base = lane & ~(w - 1);
   switch (op) {
     case Operation::shfl: return base + (by & (w - 1));
     case Operation::shfl_up: return lane - base >= by ? lane - by : lane;
@@ -248,7 +253,8 @@ bool same_operation(const Thread& a, const Thread& b) {
 
 [[noreturn]] void stop_divergent(const Thread& a, const Thread& b) {
   const auto text = [](const Thread& t) {
-    return "thread " + std::to_string(&t - block.thread.data()) + " at " + text_of(t.operation) + " " + text_of(t.place);
+    return "thread " + std::to_string(&t - block.thread.data()) + " at " + text_of(t.operation) + " " +
+           text_of(t.place);
   };
   report("divergent warp operation: " + text(a) + ", " + text(b) + " " + position());
   abandon_block();
@@ -275,7 +281,8 @@ void complete(Thread* lanes, unsigned mask) {
     }
     const unsigned source = source_of(first.operation, i, t.argument, t.width);
     if (!(mask >> source & 1))
-      stop(t, "lane " + std::to_string(i) + " reads lane " + std::to_string(source) + ", which is not in the mask");
+      stop(t, "lane " + std::to_string(i) + " reads lane " + std::to_string(source) +
+                  ", which is not in the mask");
     t.result = lanes[source].value;
   }
 }
@@ -377,7 +384,8 @@ uint64_t warp_operation(Operation op, unsigned mask, uint64_t value, int argumen
   self.place = place;
   if (!(mask & bit)) stop(self, "lane " + std::to_string(lane) + " is not in its own mask");
   if (mask & ~w.exist)
-    stop(self, "the mask names lanes that do not exist (block of " + std::to_string(block.threads) + " threads)");
+    stop(self,
+         "the mask names lanes that do not exist (block of " + std::to_string(block.threads) + " threads)");
   if (mask & w.exited)
     stop(self, "lane " + std::to_string(std::countr_zero(mask & w.exited)) + " of the mask has exited");
   const unsigned waiting = mask & w.at_operation;

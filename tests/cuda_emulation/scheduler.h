@@ -21,7 +21,8 @@ struct Thread {
   uint64_t value = 0, result = 0;
 };
 
-// A bit a lane: what each is doing. Those that exist are in exactly one of runnable, at_barrier, at_operation, exited.
+// A bit a lane: what each is doing. Those that exist are in exactly one of runnable, at_barrier,
+// at_operation, exited.
 struct Warp {
   unsigned exist = 0, fresh = 0, runnable = 0, at_barrier = 0, at_operation = 0, exited = 0;
 };

@@ -1,5 +1,5 @@
-// A fault of a kernel becomes a report that names the kernel, the thread, the line and the address; the launch is given
-// up and the program goes on. Faults of anyone else go to whoever handled them before.
+// A fault of a kernel becomes a report that names the kernel, the thread, the line and the address; the
+// launch is given up and the program goes on. Faults of anyone else go to whoever handled them before.
 #include <pthread.h>
 #include <signal.h>
 #include <ucontext.h>
@@ -72,10 +72,11 @@ void pass_on(int signal, siginfo_t* info, void* context) {
 void report_fault() {
   const Fault f = fault;
   const std::string line = line_of(f.code);
-  const std::string what = f.signal == SIGFPE            ? "integer division by zero"
-                           : in_stack_guard(f.address) ? "local memory: more than 64 KiB of it (stack overflow)"
-                           : f.impossible              ? "an address that no memory has, such as an uninitialised one"
-                                                       : describe(f.address);
+  const std::string what = f.signal == SIGFPE ? "integer division by zero"
+                           : in_stack_guard(f.address)
+                               ? "local memory: more than 64 KiB of it (stack overflow)"
+                           : f.impossible ? "an address that no memory has, such as an uninitialised one"
+                                          : describe(f.address);
   report("illegal access " + position() + (line.empty() ? "" : " at " + line) + ": " + what);
 }
 // Where the thread goes on that has met a fault.
@@ -118,7 +119,8 @@ void release_faults() {
   for (size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction now{};
     sigaction(kSignals[i], nullptr, &now);
-    if (now.sa_sigaction == handle) sigaction(kSignals[i], &before[i], nullptr);  // else it is someone else's by now
+    if (now.sa_sigaction == handle)
+      sigaction(kSignals[i], &before[i], nullptr);  // else it is someone else's by now
   }
 }
 

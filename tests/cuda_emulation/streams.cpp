@@ -1,5 +1,6 @@
-// Streams, events and what is queued in them. Work runs at once, unless it is to be lazy: then it runs only when
-// something waits for it, at the last moment that CUDA allows, so that a missing synchronisation shows as stale data.
+// Streams, events and what is queued in them. Work runs at once, unless it is to be lazy: then it runs only
+// when something waits for it, at the last moment that CUDA allows, so that a missing synchronisation shows
+// as stale data.
 #include <algorithm>
 #include <chrono>
 #include <cstring>

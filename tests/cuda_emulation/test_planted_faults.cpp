@@ -1,5 +1,6 @@
-// Faults planted in kernels and in calls: each is found, and the report says what is wrong and where. A fault that no
-// report can name, such as a missing barrier, shows as a result that depends on the order of threads, or as NaN.
+// Faults planted in kernels and in calls: each is found, and the report says what is wrong and where. A fault
+// that no report can name, such as a missing barrier, shows as a result that depends on the order of threads,
+// or as NaN.
 #include <cublas_v2.h>
 #include <gtest/gtest.h>
 
@@ -15,12 +16,6 @@
 #include "tests/cuda_emulation/faults.h"
 #include "tests/cuda_emulation/sanitizer.h"
 
-namespace gpu {
-void check(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(status));
-}
-}  // namespace gpu
-
 namespace {
 
 using emulation::test::DeviceArray;
@@ -31,6 +26,7 @@ class PlantedFaults : public testing::Test {
   void SetUp() override {
     (void)bonsai_emulation_errors();
     kept_ = emulation::options();
+    emulation::options() = {};  // words depend on the order of threads
     emulation::options().quiet = true;
   }
   void TearDown() override {
@@ -53,7 +49,8 @@ class PlantedFaults : public testing::Test {
   }
   static void expect(const std::function<void()>& f, const std::vector<std::string>& words) {
     const std::string text = reports_of(f);
-    for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << "no '" << word << "' in: " << text;
+    for (const std::string& word : words)
+      EXPECT_NE(text.find(word), std::string::npos) << "no '" << word << "' in: " << text;
     expect_healthy();
   }
   // The device is as good as new.
@@ -82,8 +79,12 @@ class PlantedFaults : public testing::Test {
 
 TEST_F(PlantedFaults, write_past_the_end_of_device_memory) {
   DeviceArray<float> d(1024);
-  expect([&] { launch({1, 32}, faults::write_at, d.data(), 1024); },
-         {"illegal access in faults::write_at block (0,0,0) thread (3,0,0)", "faults.cu:", "4096 bytes, at byte 4096 (past its end)"});
+  expect(
+      [&] {
+        launch({1, 32}, faults::write_at, d.data(), 1024);
+      },
+      {"illegal access in faults::write_at block (0,0,0) thread (3,0,0)",
+       "faults.cu:", "4096 bytes, at byte 4096 (past its end)"});
 }
 TEST_F(PlantedFaults, write_just_past_an_odd_end) {
   if (emulation::kAddressSanitizer) GTEST_SKIP() << "the sanitizer would end the program";
@@ -93,7 +94,11 @@ TEST_F(PlantedFaults, write_just_past_an_odd_end) {
 }
 TEST_F(PlantedFaults, write_before_the_start) {
   if (emulation::kAddressSanitizer) GTEST_SKIP() << "the sanitizer would end the program";
-  expect([] { launch({1, 32}, faults::write_at, DeviceArray<float>(1024).data(), -1000); }, {"(before it)", "faults::write_at"});
+  expect(
+      [] {
+        launch({1, 32}, faults::write_at, DeviceArray<float>(1024).data(), -1000);
+      },
+      {"(before it)", "faults::write_at"});
   expect([] { launch({1, 32}, faults::write_at, DeviceArray<float>(100).data(), -1); },
          {"cudaFree: bytes before device allocation"});
 }
@@ -103,8 +108,12 @@ TEST_F(PlantedFaults, memory_used_after_it_was_freed) {
     DeviceArray<float> d(64);
     p = d.data();
   }
-  expect([&] { launch({1, 64}, faults::fill, p, 64); },
-         {"launch of faults::fill: pointer argument 0 is freed device allocation", "from test_planted_faults.cpp:"});
+  expect(
+      [&] {
+        launch({1, 64}, faults::fill, p, 64);
+      },
+      {"launch of faults::fill: pointer argument 0 is freed device allocation",
+       "from test_planted_faults.cpp:"});
 }
 TEST_F(PlantedFaults, host_pointers_given_to_kernels) {
   std::vector<float> host(64);
@@ -113,7 +122,11 @@ TEST_F(PlantedFaults, host_pointers_given_to_kernels) {
          {"launch of faults::copy: pointer argument 1 is host memory", "from test_planted_faults.cpp:"});
   float* pinned = nullptr;
   ASSERT_EQ(cudaMallocHost(reinterpret_cast<void**>(&pinned), 256), cudaSuccess);
-  expect([&] { launch({1, 64}, faults::copy, d.data(), pinned, 64); }, {"pointer argument 1 is pinned host memory"});
+  expect(
+      [&] {
+        launch({1, 64}, faults::copy, d.data(), pinned, 64);
+      },
+      {"pointer argument 1 is pinned host memory"});
   EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
 }
 TEST_F(PlantedFaults, host_pointers_inside_structs) {
@@ -128,14 +141,26 @@ TEST_F(PlantedFaults, host_pointers_inside_structs) {
 }
 TEST_F(PlantedFaults, null_and_uninitialised_pointers) {
   if (emulation::kAddressSanitizer) GTEST_SKIP() << "the sanitizer would end the program";
-  expect([] { launch({1, 64}, faults::fill, static_cast<float*>(nullptr), 64); }, {"faults::fill", "a null pointer"});
+  expect(
+      [] {
+        launch({1, 64}, faults::fill, static_cast<float*>(nullptr), 64);
+      },
+      {"faults::fill", "a null pointer"});
   DeviceArray<float*> table(32);
-  expect([&] { launch({1, 32}, faults::follow, table.data()); }, {"faults::follow", "an address that no memory has"});
+  expect(
+      [&] {
+        launch({1, 32}, faults::follow, table.data());
+      },
+      {"faults::follow", "an address that no memory has"});
 }
 TEST_F(PlantedFaults, integer_division_by_zero) {
   if (emulation::kAddressSanitizer) GTEST_SKIP() << "the sanitizer would end the program";
   DeviceArray<int> d(32);
-  expect([&] { launch({1, 32}, faults::divide, d.data(), 0); }, {"faults::divide", "integer division by zero"});
+  expect(
+      [&] {
+        launch({1, 32}, faults::divide, d.data(), 0);
+      },
+      {"faults::divide", "integer division by zero"});
 }
 TEST_F(PlantedFaults, more_local_memory_than_there_is) {
   if (emulation::kAddressSanitizer) GTEST_SKIP() << "the sanitizer moves large arrays elsewhere";
@@ -145,22 +170,38 @@ TEST_F(PlantedFaults, more_local_memory_than_there_is) {
 
 TEST_F(PlantedFaults, threads_that_exit_before_a_barrier) {
   DeviceArray<float> d(64);
-  expect([&] { launch({1, 64}, faults::exit_before_barrier, d.data()); },
-         {"barrier not reached by all threads in faults::exit_before_barrier block 0: 40 thread(s) at __syncthreads faults.cu:",
-          "24 thread(s) exited"});
+  expect(
+      [&] {
+        launch({1, 64}, faults::exit_before_barrier, d.data());
+      },
+      {"barrier not reached by all threads in faults::exit_before_barrier block 0: 40 thread(s) at "
+       "__syncthreads faults.cu:",
+       "24 thread(s) exited"});
 }
 TEST_F(PlantedFaults, divergent_barriers) {
   DeviceArray<float> d(64);
-  expect([&] { launch({1, 64}, faults::two_barriers, d.data()); },
-         {"divergent barrier in faults::two_barriers block 0: 32 thread(s) at __syncthreads faults.cu:", "(first: thread 32)"});
+  expect(
+      [&] {
+        launch({1, 64}, faults::two_barriers, d.data());
+      },
+      {"divergent barrier in faults::two_barriers block 0: 32 thread(s) at __syncthreads faults.cu:",
+       "(first: thread 32)"});
 }
 TEST_F(PlantedFaults, shuffles_with_lanes_that_are_not_there) {
   DeviceArray<float> d(64);
-  expect([&] { launch({1, 32}, faults::shuffle_after_exit, d.data(), 20); },
-         {"deadlock in faults::shuffle_after_exit", "20 thread(s) at __shfl_xor_sync faults.cu:", "12 thread(s) exited"});
+  expect(
+      [&] {
+        launch({1, 32}, faults::shuffle_after_exit, d.data(), 20);
+      },
+      {"deadlock in faults::shuffle_after_exit",
+       "20 thread(s) at __shfl_xor_sync faults.cu:", "12 thread(s) exited"});
   expect([&] { launch({1, 20}, faults::shuffle_after_exit, d.data(), 20); },
          {"the mask names lanes that do not exist (block of 20 threads)"});
-  expect([&] { launch({1, 32}, faults::shuffle_in_branch, d.data()); }, {"lane 0 of the mask has exited", "faults::shuffle_in_branch"});
+  expect(
+      [&] {
+        launch({1, 32}, faults::shuffle_in_branch, d.data());
+      },
+      {"lane 0 of the mask has exited", "faults::shuffle_in_branch"});
   expect([&] { launch({1, 32}, faults::shuffle_two_places, d.data()); },
          {"divergent warp operation", "thread 0 at __shfl_xor_sync", "thread 1 at __shfl_xor_sync"});
   expect([&] { launch({1, 32}, faults::shuffle_from_idle, d.data()); },
@@ -194,14 +235,31 @@ TEST_F(PlantedFaults, launches_beyond_the_limits) {
   expect([&] { launch({1, 0}, faults::fill, d.data(), 64); }, {name + "bad block size"});
   expect([&] { launch({1, dim3(1, 1, 128)}, faults::fill, d.data(), 64); }, {name + "bad block size"});
   expect([&] { launch({dim3(1, 70000), 32}, faults::fill, d.data(), 64); }, {name + "grid too large"});
-  expect([&] { launch({0, 32}, faults::fill, d.data(), 64); }, {name + "a grid dimension is 0", "thrown: a kernel's launch"});
+  expect(
+      [&] {
+        launch({0, 32}, faults::fill, d.data(), 64);
+      },
+      {name + "a grid dimension is 0", "thrown: a kernel's launch"});
 }
 TEST_F(PlantedFaults, shared_memory_beyond_the_limits) {
   DeviceArray<float> d(64);
-  expect([&] { launch({1, 64, 64 * 1024}, faults::use_dynamic, d.data()); }, {"dynamic shared memory above the limit"});
-  expect([&] { launch({1, 64}, faults::use_dynamic, d.data()); }, {"the launch gave 0 bytes", "faults::use_dynamic"});
-  expect([&] { launch({1, 64}, faults::too_much_shared, d.data()); }, {"more than 48 KiB of static", "faults::too_much_shared"});
-  expect([] { gpu::allow_smem(faults::use_dynamic, 228 * 1024); }, {"cudaFuncSetAttribute for faults::use_dynamic"});
+  expect(
+      [&] {
+        launch({1, 64, 64 * 1024}, faults::use_dynamic, d.data());
+      },
+      {"dynamic shared memory above the limit"});
+  expect(
+      [&] {
+        launch({1, 64}, faults::use_dynamic, d.data());
+      },
+      {"the launch gave 0 bytes", "faults::use_dynamic"});
+  expect(
+      [&] {
+        launch({1, 64}, faults::too_much_shared, d.data());
+      },
+      {"more than 48 KiB of static", "faults::too_much_shared"});
+  expect([] { gpu::allow_smem(faults::use_dynamic, 228 * 1024); },
+         {"cudaFuncSetAttribute for faults::use_dynamic"});
   EXPECT_EQ(reports_of([&] {
               gpu::allow_smem(faults::use_dynamic, 64 * 1024);
               launch({1, 64, 64 * 1024}, faults::use_dynamic, d.data());
@@ -214,18 +272,23 @@ TEST_F(PlantedFaults, copies_in_the_wrong_direction_or_too_long) {
   float h[8] = {};
   expect([&] { cudaMemcpy(h, d.data(), 16, cudaMemcpyHostToDevice); },
          {"cudaMemcpy destination", "host memory", "from test_planted_faults.cpp:"});
-  expect([&] { cudaMemcpy(d.data(), h, 16, cudaMemcpyDeviceToHost); }, {"cudaMemcpy destination: expected 16 bytes of host memory"});
-  expect([&] { cudaMemcpy(h, d.data(), 32, cudaMemcpyDeviceToHost); }, {"cudaMemcpy source: expected 32 bytes", "of 16 bytes"});
+  expect([&] { cudaMemcpy(d.data(), h, 16, cudaMemcpyDeviceToHost); },
+         {"cudaMemcpy destination: expected 16 bytes of host memory"});
+  expect([&] { cudaMemcpy(h, d.data(), 32, cudaMemcpyDeviceToHost); },
+         {"cudaMemcpy source: expected 32 bytes", "of 16 bytes"});
   expect([&] { cudaMemcpyAsync(h, d.data(), 32, cudaMemcpyDefault, nullptr); }, {"cudaMemcpyAsync source"});
   expect([&] { cudaMemset(d.data(), 0, 17); }, {"cudaMemset: expected 17 bytes"});
 }
 TEST_F(PlantedFaults, freed_twice_or_never_allocated) {
   float* p = nullptr;
   ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&p), 4), cudaSuccess);
-  expect([&] {
-    cudaFree(p);
-    cudaFree(p);
-  }, {"cudaFree: freed device allocation", "is not the start of a live allocation", "from test_planted_faults.cpp:"});
+  expect(
+      [&] {
+        cudaFree(p);
+        cudaFree(p);
+      },
+      {"cudaFree: freed device allocation", "is not the start of a live allocation",
+       "from test_planted_faults.cpp:"});
   float host = 0;
   expect([&] { cudaFree(&host); }, {"cudaFree: host memory"});
   expect([&] { cudaFreeHost(&host); }, {"cudaFreeHost: host memory"});
@@ -261,7 +324,8 @@ TEST_F(PlantedFaults, products_with_wrong_leading_dimensions) {
   DeviceArray<float> a(std::vector<float>(12)), b(std::vector<float>(20)), c(15);
   const float one = 1, zero = 0;
   const auto gemm = [&](int lda, int ldb, int ldc) {
-    cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 3, 5, 4, &one, a.data(), lda, b.data(), ldb, &zero, c.data(), ldc);
+    cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 3, 5, 4, &one, a.data(), lda, b.data(), ldb, &zero, c.data(),
+                ldc);
   };
   EXPECT_EQ(reports_of([&] { gemm(3, 4, 3); }), "");
   expect([&] { gemm(3, 5, 3); }, {"cublasSgemm B: expected 96 bytes of device memory", "of 80 bytes"});
@@ -269,8 +333,12 @@ TEST_F(PlantedFaults, products_with_wrong_leading_dimensions) {
   expect([&] { gemm(2, 4, 3); }, {"cublasSgemm: the leading dimension of A is 2, less than its 3 rows"});
   expect([&] { gemm(3, 4, 4); }, {"cublasSgemm output"});
   std::vector<float> host(20);
-  expect([&] { cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 3, 5, 4, &one, a.data(), 3, host.data(), 4, &zero, c.data(), 3); },
-         {"cublasSgemm B", "host memory"});
+  expect(
+      [&] {
+        cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 3, 5, 4, &one, a.data(), 3, host.data(), 4, &zero, c.data(),
+                    3);
+      },
+      {"cublasSgemm B", "host memory"});
   cublasDestroy(h);
 }
 

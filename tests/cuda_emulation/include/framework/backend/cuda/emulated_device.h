@@ -1,5 +1,5 @@
-// What nvcc knows without a header, for a host compiler: indices, barriers, warp operations, atomics, intrinsics.
-// Types, enums and prototypes come from the toolkit's own headers, so they cannot differ.
+// What nvcc knows without a header, for a host compiler: indices, barriers, warp operations, atomics,
+// intrinsics. Types, enums and prototypes come from the toolkit's own headers, so they cannot differ.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,12 +20,14 @@
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static  // blocks run one after another; GPU_SHARED is better: poisoned for each block, with gaps
+#define __shared__ \
+  static  // blocks run one after another; GPU_SHARED is better: poisoned for each block, with gaps
 #define __constant__ static
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-#define EMULATION_HIDDEN __attribute__((visibility("hidden")))  // kernels and emulator are in one library: no detour
+#define EMULATION_HIDDEN \
+  __attribute__((visibility("hidden")))  // kernels and emulator are in one library: no detour
 // Set for the thread that runs.
 extern EMULATION_HIDDEN uint3 threadIdx, blockIdx;
 extern EMULATION_HIDDEN dim3 blockDim, gridDim;
@@ -37,7 +39,9 @@ namespace emulation {
 struct Place {
   const char* file;
   int line;
-  static constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+  static constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
   bool operator==(const Place& other) const { return line == other.line && file == other.file; }
 };
 
@@ -65,8 +69,8 @@ EMULATION_HIDDEN void* dynamic_shared();
 
 // How many threads of the block came to this barrier with a vote.
 EMULATION_HIDDEN int block_barrier(bool vote, Place place);
-EMULATION_HIDDEN std::uint64_t warp_operation(Operation op, unsigned mask, std::uint64_t value, int argument, int width,
-                                              Place place);
+EMULATION_HIDDEN std::uint64_t warp_operation(Operation op, unsigned mask, std::uint64_t value, int argument,
+                                              int width, Place place);
 EMULATION_HIDDEN unsigned lanes_left();
 [[noreturn]] EMULATION_HIDDEN void trap(Place place);
 
@@ -91,7 +95,9 @@ T read_modify_write(T* p, F next) {
 }  // namespace emulation
 
 // Synchronisation.
-inline void __syncthreads(emulation::Place p = emulation::Place::here()) { emulation::block_barrier(false, p); }
+inline void __syncthreads(emulation::Place p = emulation::Place::here()) {
+  emulation::block_barrier(false, p);
+}
 inline int __syncthreads_count(int vote, emulation::Place p = emulation::Place::here()) {
   return emulation::block_barrier(vote != 0, p);
 }
@@ -115,15 +121,18 @@ T __shfl_sync(unsigned mask, T v, int lane, int width = 32, emulation::Place p =
   return emulation::shuffle(emulation::Operation::shfl, mask, v, lane, width, p);
 }
 template <class T>
-T __shfl_up_sync(unsigned mask, T v, unsigned by, int width = 32, emulation::Place p = emulation::Place::here()) {
+T __shfl_up_sync(unsigned mask, T v, unsigned by, int width = 32,
+                 emulation::Place p = emulation::Place::here()) {
   return emulation::shuffle(emulation::Operation::shfl_up, mask, v, static_cast<int>(by), width, p);
 }
 template <class T>
-T __shfl_down_sync(unsigned mask, T v, unsigned by, int width = 32, emulation::Place p = emulation::Place::here()) {
+T __shfl_down_sync(unsigned mask, T v, unsigned by, int width = 32,
+                   emulation::Place p = emulation::Place::here()) {
   return emulation::shuffle(emulation::Operation::shfl_down, mask, v, static_cast<int>(by), width, p);
 }
 template <class T>
-T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, emulation::Place p = emulation::Place::here()) {
+T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32,
+                  emulation::Place p = emulation::Place::here()) {
   return emulation::shuffle(emulation::Operation::shfl_xor, mask, v, bits, width, p);
 }
 inline unsigned __ballot_sync(unsigned mask, int vote, emulation::Place p = emulation::Place::here()) {

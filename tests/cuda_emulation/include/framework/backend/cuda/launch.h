@@ -1,5 +1,5 @@
-// The twin of the product's framework/backend/cuda/launch.h: found first on the include path, it lets a host compiler
-// build kernels for the emulated device. Names and meaning are the product's.
+// The twin of the product's framework/backend/cuda/launch.h: found first on the include path, it lets a host
+// compiler build kernels for the emulated device. Names and meaning are the product's.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -74,11 +74,16 @@ template <class... P, class... A>
   static_assert((0 + ... + sizeof(P)) <= 4096, "the space for parameters");
   using Arguments = emulation::Arguments<P...>;
   Arguments arguments{kernel, {static_cast<P>(std::forward<A>(args))...}};
-  const emulation::Kernel emulated{reinterpret_cast<const void*>(kernel), __builtin_return_address(0), &Arguments::run,
-                                   &Arguments::copy, &Arguments::drop, &arguments};
+  const emulation::Kernel emulated{reinterpret_cast<const void*>(kernel),
+                                   __builtin_return_address(0),
+                                   &Arguments::run,
+                                   &Arguments::copy,
+                                   &Arguments::drop,
+                                   &arguments};
   int index = 0;
   bool ok = true;
-  std::apply([&](auto&... a) { ((ok = emulation::check_argument(a, index++, emulated) && ok), ...); }, arguments.values);
+  std::apply([&](auto&... a) { ((ok = emulation::check_argument(a, index++, emulated) && ok), ...); },
+             arguments.values);
   check(ok ? emulation::launch({g.grid, g.block, g.smem, g.stream}, emulated) : cudaErrorInvalidValue,
         "a kernel's launch");
 }
@@ -87,8 +92,8 @@ template <class... P, class... A>
 template <class... P>
 void allow_smem(void (*kernel)(P...), std::size_t bytes) {
   if (bytes > 48 * 1024)
-    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(bytes)),
+    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                               cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
           "cudaFuncSetAttribute");
 }
 

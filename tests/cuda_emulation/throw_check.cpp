@@ -1,0 +1,13 @@
+// The check that the backend's library defines, for tests without that library: throws.
+#include <stdexcept>
+#include <string>
+
+#include "framework/backend/cuda/launch.h"
+
+namespace gpu {
+
+void check(cudaError_t status, const char* call) {
+  if (status != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(status));
+}
+
+}  // namespace gpu
