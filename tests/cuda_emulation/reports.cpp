@@ -118,13 +118,13 @@ Call::Call(const char* name, const void* from)
 }
 Call::~Call() { state().call = outer_; }
 
-// " (from file.cu:12)", of the outermost call.
+// " (cudaFree, from file.cu:12)", of the outermost call.
 std::string caller() {
   const Call* call = state().call;
   while (call && call->outer_) call = call->outer_;
   if (!call || !call->from_) return "";
   const std::string line = line_of(static_cast<const char*>(call->from_) - 1);
-  return line.empty() ? "" : " (from " + line + ")";
+  return line.empty() ? "" : std::string(" (") + call->name_ + ", from " + line + ")";
 }
 
 void report(const std::string& what) {

@@ -134,7 +134,7 @@ TEST(EmulatedBlas, tf32_rounds_and_is_off_unless_asked_for) {
 // One product through cuBLASLt, with descriptors made and dropped.
 class LtProduct {
  public:
-  LtProduct(cudaDataType type, cublasComputeType_t compute, Sizes s) : s_(s) {
+  LtProduct(cudaDataType type, cublasComputeType_t compute, Sizes s) {
     cublasLtCreate(&lt_);
     cublasLtMatmulDescCreate(&operation_, compute, type);
     cublasLtMatrixLayoutCreate(&a_, type, static_cast<uint64_t>(s.k), static_cast<uint64_t>(s.m), s.k);
@@ -177,7 +177,6 @@ class LtProduct {
   }
 
  private:
-  Sizes s_;
   cublasLtHandle_t lt_ = nullptr;
   cublasLtMatmulDesc_t operation_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
