@@ -78,4 +78,70 @@ __device__ T block_reduce(T v, F f) {
   return v;
 }
 
+// Who works on a row: one thread, a warp or a block. Threads of a team beyond the last row return at once.
+template <int kThreads>
+struct Team {
+  static __device__ int64_t row() { return element() / kThreads; }
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % kThreads; }
+
+  template <class T, class F>
+  static __device__ T reduce(T v, F f) {
+    if constexpr (kThreads == kBlock)
+      return block_reduce(v, f);
+    else if constexpr (kThreads == kWarp)
+      return warp_reduce(v, f);
+    else
+      return v;
+  }
+};
+
+// One warp a row. Two warps a block, so that few rows reach many multiprocessors.
+template <class... P, class... A>
+void launch_warps(int64_t rows, void (*kernel)(P...), A&&... args) {
+  if (rows > 0) gpu::launch({gpu::ceil_div(rows, 2), 2 * kWarp, 0, stream()}, kernel, std::forward<A>(args)...);
+}
+
+// A warp for a short row: a block would wait at its barriers for longer than it works.
+inline constexpr int64_t kShortRow = 1024;
+
+template <class... P, class... A>
+void launch_teams(int64_t rows, int64_t n, void (*of_warp)(P...), void (*of_block)(P...), A&&... args) {
+  if (n > kShortRow) return launch_rows(rows, of_block, std::forward<A>(args)...);
+  launch_warps(rows, of_warp, std::forward<A>(args)...);
+}
+
+struct TopSum {
+  real top, sum;  // the largest element of a row (NaN does not count), and the sum of exp(element - top)
+};
+
+// Both in one reading of the row, four elements at a time. No element above -inf: -inf and 0. A NaN makes the sum NaN.
+template <int kTeam>
+__device__ TopSum top_and_sum(const real* x, int64_t n) {
+  constexpr int kAhead = 4;
+  real top = std::numeric_limits<real>::lowest(), sum = 0;  // not -inf, whose distance to itself is NaN
+  for (int64_t i = Team<kTeam>::lane(); i < n; i += kAhead * kTeam) {
+    real v[kAhead], high = top;
+    for (int k = 0; k < kAhead; ++k) {
+      v[k] = i + k * kTeam < n ? x[i + k * kTeam] : -math::infinity<real>;
+      high = Max{}(high, v[k]);
+    }
+    if (high > top) {
+      sum *= math::exp(top - high);
+      top = high;
+    }
+    for (int k = 0; k < kAhead; ++k) sum += math::exp(v[k] - top);
+  }
+  const real all = Team<kTeam>::reduce(sum == 0 ? -math::infinity<real> : top, Max{});
+  return {all, Team<kTeam>::reduce(sum == 0 ? real(0) : sum * math::exp(top - all), Sum{})};
+}
+
+// Of the faults that kernels meet until the host looks, one is kept.
+__device__ inline void report_fault(Faults* faults, int64_t op, int64_t position, int64_t value, int64_t limit) {
+  if (atomicCAS(reinterpret_cast<unsigned long long*>(&faults->count), 0ull, 1ull) != 0) return;
+  faults->position = position;
+  faults->value = value;
+  faults->limit = limit;
+  faults->op = op;
+}
+
 }  // namespace bonsai::cuda::BONSAI_LEVEL
