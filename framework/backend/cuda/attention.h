@@ -1,0 +1,261 @@
+// Attention in tiles, after FlashAttention (Dao et al. 2022, arXiv:2205.14135): the scores of 64 queries and 32 keys
+// at a time live in registers and shared memory, so no (Tq, Tk) tensor is ever written.
+//
+// Forward. A block owns 64 queries and walks over the keys. Of each query it keeps the largest score so far m, the sum
+// of exponentials l and the unfinished result o, and rescales them when a tile brings a larger score m':
+//   l' = l e^(m - m') + sum e^(s - m')    o' = o e^(m - m') + e^(s - m') v    at last y = o / l; (m, l) are kept.
+// Backward. The weights are recomputed, p = e^(s - m) / l, and with dp = dy v^T, ds = p (dp - sum(p dp)):
+//   dq = scale ds k        by a block for 64 queries, which walks twice: sum(p dp) must be known first;
+//   dk = scale ds^T q, dv = p^T dy    by a block for 32 keys, which walks over the queries of all heads that read them;
+//   dbias = ds             by a block for one tile of the bias, which walks over all that the bias is broadcast to.
+// So each result has one owner, who sums in a fixed order: the same bits each time, without atomics.
+//
+// A tile holds D columns: the smallest of 32, 64, 128 that is enough for a head. A wider head is taken in chunks: the
+// products of queries and keys add chunk to chunk, and each block owns one chunk of a result's columns.
+#pragma once
+
+#include "framework/backend/cuda/loops.h"
+
+namespace bonsai::cuda::BONSAI_LEVEL {
+
+inline constexpr int kQueries = 64, kKeys = 32;  // of a tile
+// Threads lie in 16 rows of 8; one has the 4 x 4 scores of queries y + 16 i and of keys 4 x + j. A row's 8 threads are
+// in one warp.
+inline constexpr int kThreads = 128, kAcross = 8, kDown = 16;
+// Rows in shared memory are padded, so that threads which read below each other meet other banks.
+inline constexpr int kWeightRow = kKeys + 4;
+template <int D>
+inline constexpr int kRow = D + 4;
+inline constexpr int kWidest = sizeof(real) == 4 ? 128 : 64;
+
+__device__ inline int across() { return static_cast<int>(threadIdx.x) % kAcross; }
+__device__ inline int down() { return static_cast<int>(threadIdx.x) / kAcross; }
+// Keys 4 x + j of a tile lie in row x + 8 j of shared memory: neighbours in a row of the scores belong to one thread,
+// which draws their random words together, and the rows that a warp reads at once are neighbours.
+__device__ inline int row_of_key(int key) { return key % 4 * kAcross + key / 4; }
+__device__ inline int key_of_row(int row) { return row % kAcross * 4 + row / kAcross; }
+
+template <int N>
+struct alignas(N * sizeof(real) < 16 ? N * sizeof(real) : 16) Pack {
+  real at[N];
+};
+template <int N>
+__device__ inline Pack<N> pack(const real* x) {
+  return *reinterpret_cast<const Pack<N>*>(x);
+}
+
+// An Attention with its numbers in the kernels' own types.
+struct Problem : Attention {
+  real factor, cap;    // the scale and the soft cap
+  uint64_t threshold;  // of dropout: words from it on are kept, and the weights multiplied by
+  real kept;
+};
+
+inline Problem problem_of(const Attention& a) {
+  return {a, static_cast<real>(a.scale), static_cast<real>(a.soft_cap), dropout_threshold(a.dropout),
+          a.dropout < 1 ? static_cast<real>(1 / (1 - a.dropout)) : real(0)};
+}
+
+// Rows of one head, from a tile's first on.
+struct Rows {
+  const real* data;
+  int64_t step;
+  int count, width;
+};
+
+__device__ inline Rows rows_of(const real* x, const Heads& h, int batch, int head, int first, int64_t rows,
+                               int64_t width) {
+  return {x + batch * h.batch + head * h.head + first * h.row, h.row, static_cast<int>(rows) - first,
+          static_cast<int>(width)};
+}
+
+// What a block owns: some rows and a chunk of columns of one head.
+struct Place {
+  int batch, head, first, column;
+};
+
+template <int D>
+__host__ __device__ int chunks_of(int64_t width) {
+  return width <= D ? 1 : static_cast<int>((width + D - 1) / D);
+}
+
+// Blocks are numbered with the tiles of a head far apart; `last_first` begins with the last of them, which under a
+// causal mask see the most keys: the long ones should not come last.
+template <int D>
+__device__ inline Place place_of_block(int chunks, int64_t heads, int64_t batches, int rows, bool last_first) {
+  const int all = chunks * static_cast<int>(heads) * static_cast<int>(batches);
+  const int block = static_cast<int>(blockIdx.x), tile = block / all;
+  const int at = last_first ? static_cast<int>(gridDim.x) / all - 1 - tile : tile;
+  const int column = block % chunks, head = block / chunks % static_cast<int>(heads);
+  return {block % all / chunks / static_cast<int>(heads), head, at * rows, column * D};
+}
+
+// The shared memory of a block. Forward has no tile of dy.
+template <int D>
+struct Tiles {
+  real *weights, *k, *v, *q, *dy;
+
+  __device__ explicit Tiles(real* shared)
+      : weights(shared),
+        k(weights + kQueries * kWeightRow),
+        v(k + kKeys * kRow<D>),
+        q(v + kKeys * kRow<D>),
+        dy(q + kQueries * kRow<D>) {}
+  static constexpr size_t bytes(int query_tiles) {
+    return sizeof(real) * (kQueries * kWeightRow + (2 * kKeys + query_tiles * kQueries) * kRow<D>);
+  }
+};
+
+// D columns of a tile's rows from `column` on; 0 where there is none.
+template <int kCount, int D>
+__device__ inline void load(real* tile, const Rows& x, int column) {
+  const int c = static_cast<int>(threadIdx.x) % D;
+  const bool exists = column + c < x.width;
+  const real* from = x.data + column + c;
+  for (int row = static_cast<int>(threadIdx.x) / D; row < kCount; row += kThreads / D) {
+    const int to = kCount == kKeys ? row_of_key(row) : row;
+    tile[to * kRow<D> + c] = exists && row < x.count ? from[row * x.step] : real(0);
+  }
+}
+
+// s += q k^T over the first columns of two tiles.
+template <int D>
+__device__ inline void add_scores(const real* queries, const real* keys, int columns, real (&s)[4][4]) {
+  for (int c = 0; c < columns; c += 4) {
+    Pack<4> q[4], k[4];
+    for (int n = 0; n < 4; ++n) {
+      q[n] = pack<4>(queries + (down() + kDown * n) * kRow<D> + c);
+      k[n] = pack<4>(keys + (across() + kAcross * n) * kRow<D> + c);
+    }
+#pragma unroll
+    for (int n = 0; n < 4; ++n)
+      for (int i = 0; i < 4; ++i)
+        for (int j = 0; j < 4; ++j) s[i][j] += q[i].at[n] * k[j].at[n];
+  }
+}
+
+// s = q k^T, chunk by chunk. What a tile holds already may be kept where one chunk is all.
+template <int D>
+__device__ inline void products(const Rows& q, const Rows& k, real* q_tile, real* k_tile, bool keep_q, bool keep_k,
+                                real (&s)[4][4]) {
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 4; ++j) s[i][j] = 0;
+  int column = 0;
+  do {
+    if (column > 0) __syncthreads();  // the chunk before has been read
+    if (!keep_q || q.width > D) load<kQueries, D>(q_tile, q, column);
+    if (!keep_k || k.width > D) load<kKeys, D>(k_tile, k, column);
+    __syncthreads();
+    add_scores<D>(q_tile, k_tile, min(D, q.width - column), s);
+    column += D;
+  } while (column < q.width);
+}
+
+// out (64 queries, D) += weights (64 queries, 32 keys) x (32 keys, D); a thread has columns 32 n + 4 x + (0..3).
+template <int D>
+__device__ inline void add_product(const real* weights, const real* x, real (&out)[4][D / 8]) {
+  for (int j = 0; j < kKeys; j += 4) {
+    Pack<4> w[4];
+    for (int i = 0; i < 4; ++i) w[i] = pack<4>(weights + (down() + kDown * i) * kWeightRow + j);
+    for (int c = 0; c < D / 8; c += 4)
+      for (int n = 0; n < 4; ++n) {
+        const Pack<4> b = pack<4>(x + (j + n) * kRow<D> + kAcross * c + 4 * across());
+        for (int i = 0; i < 4; ++i)
+          for (int m = 0; m < 4; ++m) out[i][c + m] += w[i].at[n] * b.at[m];
+      }
+  }
+}
+
+// out (32 keys, D) += weights^T (32 keys, 64 queries) x (64 queries, D). Here threads lie in 8 rows of 16: one has the
+// keys in rows 4 y + (0..3) of a tile.
+template <int D>
+__device__ inline void add_transposed(const real* weights, const real* x, int queries, real (&out)[4][D / 16]) {
+  constexpr int kPack = D / 16 < 4 ? D / 16 : 4;
+  const int column = static_cast<int>(threadIdx.x) % 16 * kPack, row = static_cast<int>(threadIdx.x) / 16 * 4;
+  for (int i = 0; i < queries; ++i) {
+    const Pack<4> w = pack<4>(weights + i * kWeightRow + row);
+    for (int c = 0; c < D / 16; c += kPack) {
+      const Pack<kPack> b = pack<kPack>(x + i * kRow<D> + 16 * c + column);
+      for (int n = 0; n < 4; ++n)
+        for (int m = 0; m < kPack; ++m) out[n][c + m] += w.at[n] * b.at[m];
+    }
+  }
+}
+
+// Over the 8 threads of a row of scores.
+template <class T, class F>
+__device__ inline T row_reduce(T v, F f) {
+  for (int o = kAcross / 2; o > 0; o /= 2) v = f(v, __shfl_xor_sync(kAllLanes, v, o));
+  return v;
+}
+
+// Whether, by their positions, a query of the tile from i on may see a key of the tile from j on.
+__device__ inline bool tiles_meet(const Problem& a, int i, int j) {
+  const int queries = static_cast<int>(a.queries), keys = static_cast<int>(a.keys);
+  const int window = static_cast<int>(a.window);
+  const int most = min(i + kQueries, queries) - 1 + keys - queries - j;
+  const int least = i + keys - queries - (min(j + kKeys, keys) - 1);
+  return (!a.causal || most >= 0) && (window == 0 || (least < window && most > -window));
+}
+
+__device__ inline bool hidden(const Problem& a, int batch, int i, int j) {
+  const int queries = static_cast<int>(a.queries), keys = static_cast<int>(a.keys);
+  const int window = static_cast<int>(a.window), distance = i + keys - queries - j;
+  if (i >= queries || j >= keys || (a.causal && distance < 0)) return true;
+  if (window > 0 && (distance >= window || distance <= -window)) return true;
+  if (a.attend && a.attend[batch * a.keys + j] == 0) return true;
+  return a.query_documents && a.query_documents[batch * a.queries + i] != a.key_documents[batch * a.keys + j];
+}
+
+// The score that comes from a product q k^T; `slope` is what the soft cap leaves of a change: 1 - tanh^2.
+struct Score {
+  real value, slope;
+};
+
+__device__ inline Score score(const Problem& a, int batch, int head, int i, int j, real product) {
+  Score s{a.factor * product, 1};
+  if (a.cap > 0) {
+    const real t = math::tanh(s.value / a.cap);
+    s = {a.cap * t, 1 - t * t};
+  }
+  if (hidden(a, batch, i, j)) return {-math::infinity<real>, s.slope};
+  const int distance = i + static_cast<int>(a.keys) - static_cast<int>(a.queries) - j;
+  if (a.slopes) s.value -= static_cast<const real*>(a.slopes)[head] * static_cast<real>(distance);
+  if (a.bias) {
+    const int64_t(&step)[4] = a.bias_step;
+    s.value += static_cast<const real*>(a.bias)[batch * step[0] + head * step[1] + i * step[2] + j * step[3]];
+  }
+  return s;
+}
+
+// The factors of the weights of query i and keys j ... j + 3: 0 where dropped. Their words are in one or two blocks.
+__device__ inline void draw(const Problem& a, int batch, int head, int i, int j, real (&factor)[4]) {
+  for (int n = 0; n < 4; ++n) factor[n] = 1;
+  if (a.threshold == 0) return;
+  const uint64_t first =
+      static_cast<uint64_t>(((batch * a.all_heads + a.first_head + head) * a.queries + i) * a.keys + j);
+  const int skip = static_cast<int>(first % 4);
+  const Philox here = philox(a.key, first / 4), next = skip ? philox(a.key, first / 4 + 1) : here;
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    uint32_t word = here.word[n];
+#pragma unroll
+    for (int o = 1; o < 4; ++o)
+      if (skip == o) word = n + o < 4 ? here.word[(n + o) % 4] : next.word[(n + o) % 4];
+    factor[n] = word >= a.threshold ? a.kept : real(0);
+  }
+}
+
+__device__ inline real dropped(real x, real factor) { return factor > 0 ? x * factor : real(0); }
+
+inline const real* in(const Heads& h) { return static_cast<const real*>(h.data); }
+inline real* out(const Heads& h) { return static_cast<real*>(h.data); }
+
+template <class... P, class... A>
+void launch_tiles(int64_t blocks, size_t smem, void (*kernel)(P...), A&&... args) {
+  if (blocks == 0) return;
+  gpu::allow_smem(kernel, smem);
+  gpu::launch({static_cast<unsigned>(blocks), kThreads, smem, stream()}, kernel, std::forward<A>(args)...);
+}
+
+}  // namespace bonsai::cuda::BONSAI_LEVEL
