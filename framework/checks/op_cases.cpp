@@ -321,7 +321,7 @@ void add_attention(std::vector<OpCase>& rows) {
   const std::vector<double> bias = {0, -INFINITY, 0.5, 0, -INFINITY, -1, -INFINITY, -INFINITY, -INFINITY};
   rows.push_back(attention_row("bias with an empty row", {normal(2, 2, 3, 4), normal(2, 2, 3, 4), normal(2, 2, 3, 4)}, [bias](In in) {
     AttentionOptions o;
-    o.bias = tensor({1, 1, 3, 3}, bias, in[0].dtype());
+    o.bias = tensor({1, 1, 3, 3}, bias, in[0].dtype(), in[0].device());
     return o;
   }));
   rows.push_back(attention_row("learned bias of heads", {normal(2, 3, 4, 2), normal(2, 3, 5, 2), normal(2, 3, 5, 3), normal(3, 1, 5)}, [](In in) {
@@ -340,17 +340,20 @@ void add_attention(std::vector<OpCase>& rows) {
                                {.dropout = 0.4, .key = kKey, .first_head = 3, .all_heads = 6}));
   rows.push_back(attention_row("padding, documents, alibi, grouped heads, dropout", {normal(2, 4, 4, 2), normal(2, 2, 5, 2), normal(2, 2, 5, 3)}, [](In in) {
     AttentionOptions o;
+    const auto ids = [device = in[0].device()](const Shape& shape, const std::vector<double>& values) {
+      return tensor(shape, values, DType::i32, device);
+    };
     o.mask = {.causal = true,
               .window = 4,
-              .attend = tensor({2, 5}, {1, 1, 0, 1, 1, 0, 0, 1, 1, 1}, DType::i32),
-              .query_documents = tensor({2, 4}, {1, 1, 1, 2, 4, 4, 4, 4}, DType::i32),
-              .key_documents = tensor({2, 5}, {1, 1, 1, 1, 2, 3, 4, 4, 4, 4}, DType::i32)};
-    o.alibi = alibi_slopes(0, 4, 4, in[0].dtype());
+              .attend = ids({2, 5}, {1, 1, 0, 1, 1, 0, 0, 1, 1, 1}),
+              .query_documents = ids({2, 4}, {1, 1, 1, 2, 4, 4, 4, 4}),
+              .key_documents = ids({2, 5}, {1, 1, 1, 1, 2, 3, 4, 4, 4, 4})};
+    o.alibi = alibi_slopes(0, 4, 4, in[0].dtype(), in[0].device());
     o.dropout = 0.3, o.key = kKey;
     return o;
   }));
   rows.push_back({.op = "alibi_slopes", .inputs = {normal(3, 2, 2)}, .call = [](In in) {
-                    return mul(in[0], reshape(alibi_slopes(1, 3, 4, in[0].dtype()), {3, 1, 1}));
+                    return mul(in[0], reshape(alibi_slopes(1, 3, 4, in[0].dtype(), in[0].device()), {3, 1, 1}));
                   }});
   for (const bool interleaved : {false, true})
     rows.push_back({.op = "rope",

@@ -103,7 +103,7 @@ TEST(CudaEdges, AttentionOfEverySize) {
         const std::vector<Tensor> in = {random_tensor({1, 2, t, d}, dtype), random_tensor({1, 1, t, d}, dtype, 2),
                                         random_tensor({1, 1, t, d}, dtype, 3)};
         AttentionOptions causal;
-        causal.causal = true;
+        causal.mask.causal = true;
         expect_same_on_cuda(at("causal attention", dtype, {t, d}), attend(causal), in, tolerance);
       }
   for (const auto& [dtype, tolerance] : kTypes)

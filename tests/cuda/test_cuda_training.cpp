@@ -40,7 +40,7 @@ TEST(CudaTraining, ThirtyStepsHaveTheLossesOfTheCpu) {
       if (step == 0) first = b.loss;
       last = b.loss;
     }
-    EXPECT_LT(last, first - 0.5) << kind.name;
+    EXPECT_LT(last, 0.9 * first) << kind.name;
   }
 }
 
@@ -57,8 +57,11 @@ TEST(CudaTraining, ARunThatWasSavedGoesOnAsOnTheCpu) {
   Decoder model(&root, "", checkpoint.config().model);
   checkpoint.load_model(model);
   const auto expected = trainer.model().parameters(), got = model.parameters();
-  for (size_t i = 0; i < expected.size(); ++i)
+  for (size_t i = 0; i < expected.size(); ++i) {
+    // Softmax takes no notice of a key's bias: what its gradient is made of is rounding.
+    if (got[i]->path.ends_with("key.bias")) continue;
     EXPECT_LE(relative_error(got[i]->value, expected[i]->value), 1e-3) << got[i]->path;
+  }
 }
 
 TEST(CudaTraining, AStepThatIsNotFiniteChangesNoWeight) {

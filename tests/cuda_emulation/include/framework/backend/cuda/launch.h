@@ -41,7 +41,7 @@ template <class T>
 bool check_argument(T& value, int index, const Kernel& kernel) {
   if constexpr (std::is_pointer_v<T>) {
     return check_pointer(static_cast<const void*>(value), index, kernel);
-  } else if constexpr (std::is_class_v<T>) {
+  } else if constexpr (std::is_class_v<T> && !std::is_empty_v<T>) {  // an empty one shares its bytes with another
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_clear_padding)
     __builtin_clear_padding(&value);  // what is left there by chance is no pointer
