@@ -360,6 +360,22 @@ TEST(Program, ExplainsItselfAndItsConfigs) {
   }
 }
 
+// Asked for a CUDA device that cannot be had, the program says why, and leaves nothing behind.
+TEST(Program, ACudaDeviceThatIsNotThereIsOneSentence) {
+  const Program p;
+  ::setenv("BONSAI_CUDA_LIBRARY", "/nowhere/libbonsai_cuda.so", 1);
+  for (const std::string command : {"train", "bench"}) {
+    const Outcome o = p.run({command, "tiny.yaml", "--device", "cuda"});
+    expect_failure(o, 1, {"[device] cuda cannot be used: the CUDA library cannot be loaded: /nowhere/libbonsai_cuda.so"});
+  }
+  EXPECT_FALSE(std::filesystem::exists(p.folder / "runs"));
+  const std::string doctor = p.run({"doctor"}).out;
+  EXPECT_NE(doctor.find("cuda        none: the CUDA library cannot be loaded: /nowhere"), std::string::npos) << doctor;
+  ::unsetenv("BONSAI_CUDA_LIBRARY");
+  expect_failure(p.run({"train", "tiny.yaml", "--device", "gpu"}), 2, {"device.type"});
+  expect_failure(p.run({"train", "tiny.yaml", "--device", "cuda:x"}), 2, {"device.index"});
+}
+
 TEST(Program, ChecksGradientsAndTimesStepsOfAConfig) {
   const Program p;
   const Outcome gradcheck = p.run({"gradcheck", "tiny.yaml"});

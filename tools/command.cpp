@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "framework/backend/backend.h"
 #include "framework/config/yaml.h"
 #include "framework/core/parallel.h"
 #include "trainers/loop.h"
@@ -102,9 +103,25 @@ void prepare_data_or_vocabulary(RunConfig& config) {
                   config.model.vocab_size));
 }
 
-LoadedModel::LoadedModel(const std::string& path)
+CLI::Option* add_device(CLI::App& command, Device& device) {
+  const auto read = [&device](const std::string& text) {
+    DeviceConfig config;
+    int index = 0;
+    const size_t colon = text.find(':');
+    config.type = text.substr(0, colon);
+    const std::string digits = colon == std::string::npos ? "0" : text.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    if ((config.type != "cpu" && config.type != "cuda") || error != std::errc() || *end || index < 0 || index > 127)
+      throw ConfigError(fmt::format("--device is '{}'; it must be cpu, cuda or cuda:N", text));
+    config.index = index;
+    device = config.device();
+  };
+  return command.add_option_function<std::string>("--device", read, "cpu, cuda or cuda:N");
+}
+
+LoadedModel::LoadedModel(const std::string& path, Device device)
     : checkpoint(path),
-      root({.dtype = checkpoint.config().trainer.type()}),
+      root({.dtype = checkpoint.config().trainer.type(), .device = (open_device(device), device)}),
       decoder(&root, "", checkpoint.config().model) {
   checkpoint.load_model(decoder);
 }

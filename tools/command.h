@@ -43,9 +43,12 @@ constexpr int64_t kStandInVocabulary = 65;  // where neither the config nor any 
 // The data, or, where its file is missing, the config's vocabulary or that one: for commands that need no data.
 void prepare_data_or_vocabulary(RunConfig& config);
 
+// --device cpu, cuda or cuda:N, for commands that read a checkpoint; the CPU where it is not given.
+CLI::Option* add_device(CLI::App& command, Device& device);
+
 // A model from a checkpoint, in the checkpoint's own dtype.
 struct LoadedModel {
-  explicit LoadedModel(const std::string& path);
+  explicit LoadedModel(const std::string& path, Device device = {});
   Checkpoint checkpoint;
   Module root;
   Decoder decoder;

@@ -10,13 +10,15 @@ namespace bonsai {
 void add_evaluate(CLI::App& program) {
   struct Arguments {
     std::string checkpoint, data;
+    Device device;
   };
   auto a = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("evaluate", "validation loss of a trained model");
   command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")->required()->check(not_empty());
   command->add_option("--data", a->data, "another text file; the end of it, as in training, is evaluated")->check(not_empty());
+  add_device(*command, a->device);
   command->callback([a] {
-    LoadedModel model(a->checkpoint);
+    LoadedModel model(a->checkpoint, a->device);
     RunConfig config = model.checkpoint.config();
     if (!a->data.empty()) {
       if (config.task != "language_model")

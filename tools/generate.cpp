@@ -11,6 +11,7 @@ void add_generate(CLI::App& program) {
     std::string checkpoint, prompt;
     int64_t max_tokens = 200;
     GenerateOptions options;
+    Device device;
   };
   auto a = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("generate", "write text with a trained model");
@@ -24,8 +25,9 @@ void add_generate(CLI::App& program) {
       ->check(number(between(1e-9, 1)));
   command->add_option("--min-p", a->options.min_p, "only tokens with this share of the most likely one's")->check(number(between(0, 1)));
   command->add_option("--seed", a->options.seed, "of the choices")->transform(whole_number(0));
+  add_device(*command, a->device);
   command->callback([a] {
-    LoadedModel model(a->checkpoint);
+    LoadedModel model(a->checkpoint, a->device);
     const Tokenizer& tokenizer = *model.checkpoint.tokenizer();
     const bool empty = a->prompt.empty();
     const RunConfig& config = model.checkpoint.config();
