@@ -1,5 +1,9 @@
 #include "framework/autograd/arena.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <set>
 
@@ -33,6 +37,11 @@ ParameterArena::ParameterArena(std::vector<Parameter*> parameters) : parameters_
     p->value = value.with_parameter(p);
     p->grad = grad;
   }
+  // Where the values were, as much again, in sizes that few activations have: back to the system.
+  pool(values_.device()).trim();
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
 }
 
 Tensor& ParameterArena::gradients() {

@@ -51,9 +51,9 @@ struct Relu {
 
 // x * sigmoid(x)                                      Hendrycks & Gimpel 2016, arXiv:1606.08415
 struct Silu {
-  template <class T> static constexpr T forward(T x) { return x * math::sigmoid(x); }
+  template <class T> static constexpr T forward(T x) { return x * math::logistic(x); }
   template <class T> static constexpr T backward(T x, T, T dy) {
-    const T s = math::sigmoid(x);
+    const T s = math::logistic(x);
     return dy * s * (1 + x * (1 - s));
   }
 };
@@ -70,17 +70,20 @@ struct Gelu {
   }
 };
 
-// The tanh form, "gelu_new" of GPT-2: x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
+// The tanh form, "gelu_new" of GPT-2, u = sqrt(2 / pi) * (x + 0.044715 x^3): x * (1 + tanh(u)) / 2 = x * sigmoid(2 u)
 struct GeluTanh {
+  template <class T> static constexpr T k = T(2 * 0.79788456080286535588);
+  template <class T> static constexpr T c = T(0.044715);
+
   template <class T> static constexpr T forward(T x) {
-    return T(0.5) * x * (1 + math::tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
+    return x * math::logistic(x * (k<T> + k<T> * c<T> * x * x));
   }
+  // s + s (1 - s) 2 x du/dx, with 1 - s = e s where e = exp(-2 u), which loses no digits where s is nearly 1
   template <class T> static constexpr T backward(T x, T, T dy) {
-    constexpr T k = T(0.79788456080286535588);
-    const T t = math::tanh(k * (x + T(0.044715) * x * x * x));
-    const T flat = 1 - t * t;  // 0 where x * x may be infinite
-    const T slope = flat > 0 ? x * flat * k * (1 + 3 * T(0.044715) * x * x) : T(0);
-    return dy * T(0.5) * (1 + (x != x ? x : t) + slope);
+    const T v = math::min(math::max(x, T(-9.98)), T(9.98));  // the gradient is 0 or 1 beyond
+    const T e = math::near_exp(-v * (k<T> + k<T> * c<T> * v * v)), s = 1 / (1 + e);
+    const T slope = s + e * s * s * v * (k<T> + 3 * k<T> * c<T> * v * v);
+    return dy * (x < T(-9.98) ? T(0) : slope);
   }
 };
 

@@ -65,23 +65,31 @@ constexpr float exp_reduced(float x, int& n) {
   return (p * (r * r) + r) + 1.0f;
 }
 
-// exp for |x| <= 87, where the result is normal.
-constexpr float exp_normal(float x) {
-  int n = 0;
-  const float p = exp_reduced(x, n);
-  return p * power_of_two(n);
-}
-
 }  // namespace detail
 
 // e^x; denormal results and overflow to infinity as std::exp; 1 ulp.
 template <std::floating_point T>
 constexpr T exp(T x) {
   if constexpr (std::same_as<T, float>) {
+    // A product that comes out denormal takes some processors long: a hidden score, of -infinity, needs none.
+    const bool none = x < -104.0f;
     int n = 0;
-    const float p = detail::exp_reduced(min(max(x, -104.0f), 89.0f), n);
+    const float p = detail::exp_reduced(none ? 0.0f : min(x, 89.0f), n);
     const int half = n >> 1;  // 2^n by two normal factors: only the last product rounds
-    return p * detail::power_of_two(half) * detail::power_of_two(n - half);
+    const float y = p * detail::power_of_two(half) * detail::power_of_two(n - half);
+    return none ? 0.0f : y;
+  } else {
+    return std::exp(x);
+  }
+}
+
+// e^x for -87 <= x <= 89, where f32 results are normal, or infinity from 88.4 on.
+template <std::floating_point T>
+constexpr T near_exp(T x) {
+  if constexpr (std::same_as<T, float>) {
+    int n = 0;
+    const float p = detail::exp_reduced(x, n);
+    return p * detail::power_of_two(n);
   } else {
     return std::exp(x);
   }
@@ -128,7 +136,7 @@ constexpr T tanh(T x) {
     p = p * a2 + 0.133314416f;
     p = p * a2 - 0.333332807f;
     const float small = (p * a2) * a + a;
-    const float large = 1.0f - 2.0f / (detail::exp_normal(2.0f * min(a, 10.0f)) + 1.0f);
+    const float large = 1.0f - 2.0f / (near_exp(2.0f * min(a, 10.0f)) + 1.0f);
     return detail::with_sign_of(a < 0.625f ? small : large, x);
   } else {
     return std::tanh(x);
@@ -155,7 +163,7 @@ constexpr T erf(T x) {
     q = q * b - 0.105261832f;
     q = q * b - 0.635718346f;
     q = q * b - 1.12851441f;
-    const float large = 1.0f - detail::exp_normal(q * b);
+    const float large = 1.0f - near_exp(q * b);
     return detail::with_sign_of(a < 0.925f ? small : large, x);
   } else {
     return std::erf(x);
@@ -167,6 +175,17 @@ template <std::floating_point T>
 constexpr T sigmoid(T x) {
   const T e = exp(x < T(0) ? x : -x);
   return (x < T(0) ? e : T(1)) / (T(1) + e);
+}
+
+// sigmoid(x) to be multiplied by x: f32 has no denormals but 0 below -88.4, where x sigmoid(x) is less than 1e-36;
+// elsewhere 2 ulp.
+template <std::floating_point T>
+constexpr T logistic(T x) {
+  if constexpr (std::same_as<T, float>) {
+    return 1.0f / (1.0f + near_exp(-min(max(x, -89.0f), 87.0f)));  // infinity from 88.4 on
+  } else {
+    return 1 / (1 + exp(-x));
+  }
 }
 
 // Square root, correctly rounded.

@@ -130,7 +130,7 @@ inline void add_rows(const real* rows, int64_t count, int64_t n, real* y, bool a
 }
 
 // Sums over rows in fixed chunks: part(row, sums) adds the row's terms to `width` running sums;
-// the chunks' sums are then added in order to y.
+// the chunks' sums are then added in order to y, unless it is null.
 template <class F>
 void sum_over_rows(int64_t rows, int64_t width, int64_t cost, real* y, bool add, F part) {
   const int64_t size = larger(1, kGrain / larger(1, cost));
@@ -141,7 +141,7 @@ void sum_over_rows(int64_t rows, int64_t width, int64_t cost, real* y, bool add,
     fill(sums, width, 0);
     for (int64_t row = t * size; row < smaller(rows, (t + 1) * size); ++row) part(row, sums);
   });
-  add_rows(partial.data(), tiles, width, y, add);
+  if (y) add_rows(partial.data(), tiles, width, y, add);
 }
 
 }  // namespace BONSAI_LEVEL

@@ -6,7 +6,52 @@
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 
-void column_sums(View x, GradView y);  // reduce.cpp
+namespace {
+
+// One row's terms of the weight's gradient are added to dw, of the bias's to db; returned are the sums that dx needs.
+// The pointers are told apart here: a loop that must ask at run time whether they overlap is not vectorised.
+struct RowSums {
+  real weighted, weighted_normal;
+};
+RowSums layer_norm_terms(const real* __restrict in, const real* __restrict d, const real* __restrict w, real mean,
+                         real rstd, int64_t n, real* __restrict dw, real* __restrict db) {
+  const real first = in[0];
+  real sum = 0, sum_normal = 0;
+#pragma omp simd reduction(+ : sum, sum_normal)
+  for (int64_t i = 0; i < n; ++i) {
+    const real term = d[i] * (((in[i] - first) - mean) * rstd);
+    sum += w[i] * d[i];
+    sum_normal += w[i] * term;
+    dw[i] += term;
+    db[i] += d[i];
+  }
+  return {sum, sum_normal};
+}
+
+// y = (in - first - mean) * rstd * w + b
+void layer_norm_row(const real* __restrict in, const real* __restrict w, const real* __restrict b, real mean,
+                    real rstd, int64_t n, real* __restrict y) {
+  const real first = in[0];
+  if (b)
+    for (int64_t i = 0; i < n; ++i) y[i] = ((in[i] - first) - mean) * rstd * w[i] + b[i];
+  else
+    for (int64_t i = 0; i < n; ++i) y[i] = ((in[i] - first) - mean) * rstd * w[i];
+}
+
+// sum(w dy x)
+real rms_norm_terms(const real* __restrict in, const real* __restrict d, const real* __restrict w, real r, int64_t n,
+                    real* __restrict dw) {
+  real sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    const real term = d[i] * in[i];
+    sum += w[i] * term;
+    dw[i] += term * r;
+  }
+  return sum;
+}
+
+}  // namespace
 
 void layer_norm(View x, View weight, View bias, double eps, MutView y, MutView stats) {
   const int64_t n = x.shape[-1];
@@ -27,10 +72,7 @@ void layer_norm(View x, View weight, View bias, double eps, MutView y, MutView s
       squares += d * d;
     }
     const real rstd = 1 / math::sqrt(squares / static_cast<real>(n) + static_cast<real>(eps));
-    for (int64_t i = 0; i < n; ++i) {
-      const real scaled = ((in[i] - first) - mean) * rstd * w[i];
-      out[i] = b ? scaled + b[i] : scaled;
-    }
+    if (n > 0) layer_norm_row(in, w, b, mean, rstd, n, out);
     stats.as<real>()[2 * row] = mean;
     stats.as<real>()[2 * row + 1] = rstd;
   });
@@ -49,18 +91,12 @@ void layer_norm_backward(View x, View weight, View stats, View dy, MutView dx, G
     for (int64_t row = t * size; row < smaller(rows, (t + 1) * size); ++row) {
       const real *in = x.as<real>() + row * n, *d = dy.as<real>() + row * n;
       const real first = in[0], mean = stats.as<real>()[2 * row], rstd = stats.as<real>()[2 * row + 1];
-      const auto normal = [&](int64_t i) { return ((in[i] - first) - mean) * rstd; };
-      real sum = 0, sum_normal = 0;
-#pragma omp simd reduction(+ : sum, sum_normal)
-      for (int64_t i = 0; i < n; ++i) {
-        sum += w[i] * d[i];
-        sum_normal += w[i] * d[i] * normal(i);
-      }
-      for (int64_t i = 0; i < n; ++i) dw[i] += d[i] * normal(i), db[i] += d[i];
+      const RowSums sums = layer_norm_terms(in, d, w, mean, rstd, n, dw, db);
       if (!dx.data) continue;
       real* out = dx.as<real>() + row * n;
-      const real mean_g = sum / static_cast<real>(n), mean_normal = sum_normal / static_cast<real>(n);
-      for (int64_t i = 0; i < n; ++i) out[i] = rstd * (w[i] * d[i] - mean_g - normal(i) * mean_normal);
+      const real mean_g = sums.weighted / static_cast<real>(n), pull = sums.weighted_normal / static_cast<real>(n);
+      for (int64_t i = 0; i < n; ++i)
+        out[i] = rstd * (w[i] * d[i] - mean_g - ((in[i] - first) - mean) * rstd * pull);
     }
   });
   if (dweight.data) add_rows(partial.data(), tiles, n, dweight.as<real>(), dweight.add);
@@ -81,27 +117,17 @@ void rms_norm(View x, View weight, double eps, MutView y, MutView stats) {
 
 // dx = r * (w dy - x r^2 * mean(w dy * x))
 void rms_norm_backward(View x, View weight, View stats, View dy, MutView dx, GradView dweight) {
-  const int64_t n = x.shape[-1], rows = x.shape.rows();
+  const int64_t n = x.shape[-1];
   const real* w = weight.as<real>();
-  if (dx.data)
-    for_rows(rows, n, [&](int64_t row) {
-      const real* in = x.as<real>() + row * n;
-      const real* d = dy.as<real>() + row * n;
-      real* out = dx.as<real>() + row * n;
-      real sum = 0;
-#pragma omp simd reduction(+ : sum)
-      for (int64_t i = 0; i < n; ++i) sum += w[i] * d[i] * in[i];
-      const real r = stats.as<real>()[row];
-      const real pull = r * r * sum / static_cast<real>(n);
-      for (int64_t i = 0; i < n; ++i) out[i] = r * (w[i] * d[i] - in[i] * pull);
-    });
-  if (dweight.data)
-    sum_over_rows(rows, n, n, dweight.as<real>(), dweight.add, [&](int64_t row, real* sums) {
-      const real* in = x.as<real>() + row * n;
-      const real* d = dy.as<real>() + row * n;
-      const real r = stats.as<real>()[row];
-      for (int64_t i = 0; i < n; ++i) sums[i] += d[i] * in[i] * r;
-    });
+  sum_over_rows(x.shape.rows(), n, n, dweight.as<real>(), dweight.add, [&](int64_t row, real* dw) {
+    const real *in = x.as<real>() + row * n, *d = dy.as<real>() + row * n;
+    const real r = stats.as<real>()[row];
+    const real sum = rms_norm_terms(in, d, w, r, n, dw);
+    if (!dx.data) return;
+    real* out = dx.as<real>() + row * n;
+    const real pull = r * r * sum / static_cast<real>(n);
+    for (int64_t i = 0; i < n; ++i) out[i] = r * (w[i] * d[i] - in[i] * pull);
+  });
 }
 
 }  // namespace bonsai::cpu::BONSAI_LEVEL

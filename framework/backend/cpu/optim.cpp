@@ -56,15 +56,20 @@ void adamw(View gradients, const AdamW& o, const StepState* state, MutView value
   real* p = values.as<real>();
   real* first = m.as<real>();
   real* second = v.as<real>();
+  // All of an element is read before any of it is written: the arrays often lie whole pages apart, where a load waits
+  // for a store to another array that ends in the same twelve bits.
+  const auto update = [=](int64_t begin, int64_t end, real keep) {
+    for (int64_t i = begin; i < end; ++i) {
+      const real x = g[i] * factor, old = p[i];
+      const real mean = b1 * first[i] + c1 * x, square = b2 * second[i] + c2 * x * x;
+      const real value = old * keep - rate * mean / (math::sqrt(square) * root + eps);
+      first[i] = mean, second[i] = square, p[i] = value;
+    }
+  };
   for_ranges(values.shape.elements(), kGrain, [&](int64_t begin, int64_t end) {
     const int64_t decay_end = larger(begin, smaller(end, o.decayed));
-    for (int64_t i = begin; i < decay_end; ++i) p[i] *= shrink;
-    for (int64_t i = begin; i < end; ++i) {
-      const real x = g[i] * factor;
-      first[i] = b1 * first[i] + c1 * x;
-      second[i] = b2 * second[i] + c2 * x * x;
-      p[i] -= rate * first[i] / (math::sqrt(second[i]) * root + eps);
-    }
+    update(begin, decay_end, shrink);
+    update(decay_end, end, 1);
   });
 }
 

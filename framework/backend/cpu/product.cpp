@@ -25,24 +25,47 @@ struct Out {
   bool add;
 };
 
+// Half a row of the tile, or the first `columns` elements of it.
+[[gnu::always_inline]] inline void write_half(Vector sum, real* c, const real* bias, int64_t columns, bool add) {
+  if (columns >= kLanes) {
+    if (bias) sum += load(bias);
+    if (add) sum += load(c);
+    return store(c, sum);
+  }
+  real row[kLanes];
+  store(row, sum);
+  for (int64_t j = 0; j < columns; ++j) {
+    if (bias) row[j] += bias[j];
+    c[j] = add ? c[j] + row[j] : row[j];
+  }
+}
+
 template <int R>
-void write(const Vector (&sum)[R][2], const Out& out) {
+[[gnu::always_inline]] inline void write(const Vector (&sum)[R][2], const Out& out) {
+  real* c = out.c;
+  if (out.columns == kColumns) {
+    const Vector low = out.bias ? load(out.bias) : Vector{}, high = out.bias ? load(out.bias + kLanes) : Vector{};
+    if (out.add) {
 #pragma GCC unroll 12
-  for (int i = 0; i < R; ++i) {
-    real* c = out.c + i * out.ldc;
-    Vector low = out.alpha * sum[i][0], high = out.alpha * sum[i][1];
-    if (out.columns == kColumns) {
-      if (out.bias) low += load(out.bias), high += load(out.bias + kLanes);
-      if (out.add) low += load(c), high += load(c + kLanes);
-      store(c, low), store(c + kLanes, high);
-      continue;
+      for (int i = 0; i < R; ++i, c += out.ldc) {
+        store(c, load(c) + (out.alpha * sum[i][0] + low));
+        store(c + kLanes, load(c + kLanes) + (out.alpha * sum[i][1] + high));
+      }
+    } else {
+#pragma GCC unroll 12
+      for (int i = 0; i < R; ++i, c += out.ldc) {
+        store(c, out.alpha * sum[i][0] + low);
+        store(c + kLanes, out.alpha * sum[i][1] + high);
+      }
     }
-    real row[kColumns];
-    store(row, low), store(row + kLanes, high);
-    for (int64_t j = 0; j < out.columns; ++j) {
-      if (out.bias) row[j] += out.bias[j];
-      c[j] = out.add ? c[j] + row[j] : row[j];
-    }
+    return;
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < R; ++i, c += out.ldc) {
+    write_half(out.alpha * sum[i][0], c, out.bias, out.columns, out.add);
+    if (out.columns > kLanes)
+      write_half(out.alpha * sum[i][1], c + kLanes, out.bias ? out.bias + kLanes : nullptr, out.columns - kLanes,
+                 out.add);
   }
 }
 
