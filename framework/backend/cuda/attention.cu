@@ -99,7 +99,8 @@ void forward(const Attention& a) {
 
 void attention(const Attention& a) {
   const int64_t width = a.d_k > a.d_v ? a.d_k : a.d_v;
-  width <= 32 ? forward<32>(a) : width <= 64 ? forward<64>(a) : forward<kWidest>(a);
+  if (width <= 32 || !holds(Tiles<64>::bytes(1))) return forward<32>(a);
+  width <= 64 || !holds(Tiles<kWidest>::bytes(1)) ? forward<64>(a) : forward<kWidest>(a);
 }
 
 }  // namespace bonsai::cuda::BONSAI_LEVEL

@@ -251,6 +251,9 @@ __device__ inline real dropped(real x, real factor) { return factor > 0 ? x * fa
 inline const real* in(const Heads& h) { return static_cast<const real*>(h.data); }
 inline real* out(const Heads& h) { return static_cast<real*>(h.data); }
 
+// Of a class of head sizes; where the device's memory is too small for its tiles, a smaller class goes in chunks.
+inline bool holds(size_t smem) { return smem <= shared_memory(); }
+
 template <class... P, class... A>
 void launch_tiles(int64_t blocks, size_t smem, void (*kernel)(P...), A&&... args) {
   if (blocks == 0) return;

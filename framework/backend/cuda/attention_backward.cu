@@ -292,7 +292,8 @@ void backward(const Attention& a, const AttentionGradients& d) {
 
 void attention_backward(const Attention& a, const AttentionGradients& d) {
   const int64_t width = a.d_k > a.d_v ? a.d_k : a.d_v;
-  width <= 32 ? backward<32>(a, d) : width <= 64 ? backward<64>(a, d) : backward<kWidest>(a, d);
+  if (width <= 32 || !holds(Tiles<64>::bytes(2))) return backward<32>(a, d);
+  width <= 64 || !holds(Tiles<kWidest>::bytes(2)) ? backward<64>(a, d) : backward<kWidest>(a, d);
 }
 
 }  // namespace bonsai::cuda::BONSAI_LEVEL

@@ -26,6 +26,7 @@ struct Opened {
   cublasHandle_t blas = nullptr;
   cublasLtHandle_t blas_lt = nullptr;
   void* workspace = nullptr;  // of both
+  int shared_memory = 0;
   bool tf32 = false;
   Slot slots[kSlots];
   size_t next_slot = 0;
@@ -116,6 +117,8 @@ void open_stream(int index, const Host& host) {
   opened.host = host;
   opened.index = index;
   enter();
+  gpu::check(cudaDeviceGetAttribute(&opened.shared_memory, cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
+             "cudaDeviceGetAttribute");
   gpu::check(cudaStreamCreateWithFlags(&opened.stream, cudaStreamNonBlocking), "cudaStreamCreate");
   for (Slot& slot : opened.slots) {
     gpu::check(cudaMallocHost(reinterpret_cast<void**>(&slot.bytes), kSlotBytes), "cudaMallocHost");
@@ -147,6 +150,7 @@ cudaStream_t stream() { return opened.stream; }
 cublasHandle_t blas() { return opened.blas; }
 cublasLtHandle_t blas_lt() { return opened.blas_lt; }
 void* workspace() { return opened.workspace; }
+size_t shared_memory() { return static_cast<size_t>(opened.shared_memory); }
 bool tf32() { return opened.tf32; }
 void use_tf32(bool on) { opened.tf32 = on; }
 Faults* faults() { return opened.faults; }

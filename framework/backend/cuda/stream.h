@@ -22,6 +22,7 @@ cublasHandle_t blas();
 cublasLtHandle_t blas_lt();
 void* workspace();  // of both, kWorkspace bytes
 inline constexpr size_t kWorkspace = size_t{32} << 20;
+size_t shared_memory();  // bytes that a block may have
 bool tf32();
 void use_tf32(bool on);
 
