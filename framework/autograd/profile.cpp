@@ -29,8 +29,9 @@ struct Counter {
   void operator()(const Gemm& g) {
     double products = 1;
     for (const int64_t n : g.batch) products *= static_cast<double>(n);
-    work.flops +=
-        2 * products * static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
+    const double m = static_cast<double>(g.m), n = static_cast<double>(g.n), k = static_cast<double>(g.k);
+    work.flops += 2 * products * m * n * k;
+    work.bytes += products * (m * k + k * n + (g.add ? 2 : 1) * m * n) * static_cast<double>(element);
   }
   template <class T>
   void operator()(const T&) {}
@@ -64,12 +65,18 @@ Work work_of(const char*, DType, const View&, const View& ids, const MutView& y,
   counter(ids), counter(y);
   return counter.work;
 }
-// Scores and results; backward makes the scores again, and the gradients of weights, queries, keys and values.
-Work work_of(const char*, DType, const Attention& a) {
-  return {.flops = pairs(a) * static_cast<double>(2 * a.d_k + 2 * a.d_v)};
+// Queries, keys, values, results and two numbers a row.
+double bytes_of(const Attention& a, DType dtype) {
+  const int64_t rows = a.heads * a.queries, pairs = a.kv_heads * a.keys;
+  return static_cast<double>(a.batch * (rows * (a.d_k + a.d_v + 2) + pairs * (a.d_k + a.d_v))) *
+         static_cast<double>(size_of(dtype));
 }
-Work work_of(const char*, DType, const Attention& a, const AttentionGradients&) {
-  return {.flops = pairs(a) * static_cast<double>(6 * a.d_k + 4 * a.d_v)};
+// Scores and results; backward makes the scores again, and the gradients of weights, queries, keys and values.
+Work work_of(const char*, DType dtype, const Attention& a) {
+  return {.flops = pairs(a) * static_cast<double>(2 * a.d_k + 2 * a.d_v), .bytes = bytes_of(a, dtype)};
+}
+Work work_of(const char*, DType dtype, const Attention& a, const AttentionGradients&) {
+  return {.flops = pairs(a) * static_cast<double>(6 * a.d_k + 4 * a.d_v), .bytes = 2 * bytes_of(a, dtype)};
 }
 
 template <auto kEntry>

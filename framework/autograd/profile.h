@@ -23,8 +23,8 @@ namespace bonsai {
 
 class Profile final : public OpWatcher {
  public:
-  // Floating-point operations of products and attention; bytes of the tensors that other kernels were given, where
-  // their arguments say how many.
+  // Floating-point operations of products and attention; bytes of the tensors that kernels were given, where their
+  // arguments say how many.
   struct Work {
     double flops = 0, bytes = 0;
   };

@@ -21,10 +21,16 @@ struct Row {
   Run run;
 };
 
-const KernelTable& table() { return kernels(Device{}, DType::f32); }
+DType element = DType::f32;
+bool counting = false;  // no kernel runs, no element is read
+
+const KernelTable& table() { return kernels(Device{}, element); }
+
+Tensor zero(const Shape& shape) { return zeros(shape, element); }
 
 // Positive numbers without pattern; of i32, ids below `limit`.
-Tensor numbers(const Shape& shape, DType dtype = DType::f32, int64_t limit = 2) {
+Tensor numbers(const Shape& shape, DType dtype = element, int64_t limit = 2) {
+  if (counting) return empty(shape, dtype);
   std::vector<double> values(static_cast<size_t>(shape.elements()));
   uint32_t state = 1;
   for (double& v : values) {
@@ -39,8 +45,8 @@ Tensor numbers(const Shape& shape, DType dtype = DType::f32, int64_t limit = 2) 
 struct Activations {
   int64_t rows, width;
   Tensor x = numbers({rows, width}), other = numbers({rows, width}), y = numbers({rows, width});
-  Tensor weight = numbers({width}), bias = numbers({width}), row_gradient = zeros({width}),
-         row_gradient_2 = zeros({width});
+  Tensor weight = numbers({width}), bias = numbers({width}), row_gradient = zero({width}),
+         row_gradient_2 = zero({width});
   Tensor stats = numbers({rows, 2}), one_a_row = numbers({rows, 1});
   std::string sizes() const { return fmt::format("{}x{}", rows, width); }
 };
@@ -117,7 +123,7 @@ void add_rows(std::vector<Row>& rows, Activations a) {
 void add_losses(std::vector<Row>& rows, int64_t tokens, int64_t vocabulary) {
   const std::string sizes = fmt::format("{}x{}", tokens, vocabulary);
   const Tensor logits = numbers({tokens, vocabulary}), target = numbers({tokens}, DType::i32, vocabulary);
-  Tensor loss = zeros({}), stats = numbers({tokens, 2}), dlogits = numbers({tokens, vocabulary});
+  Tensor loss = zero({}), stats = numbers({tokens, 2}), dlogits = numbers({tokens, vocabulary});
   const CrossEntropy options{0, -100, false};
   rows.push_back({"cross_entropy", sizes, [=]() mutable {
                     table().cross_entropy(view(logits), view(target), options, mut(loss), mut(stats),
@@ -131,7 +137,7 @@ void add_losses(std::vector<Row>& rows, int64_t tokens, int64_t vocabulary) {
 
 void add_product(std::vector<Row>& rows, int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
   const Tensor a = numbers(ta ? Shape{k, m} : Shape{m, k}), b = numbers(tb ? Shape{n, k} : Shape{k, n});
-  Tensor c = zeros({m, n});
+  Tensor c = zero({m, n});
   Gemm g{};
   g.m = m, g.n = n, g.k = k;
   g.a = {a.data(), a.size(1), ta, {}}, g.b = {b.data(), b.size(1), tb, {}};
@@ -172,7 +178,7 @@ void add_attention(std::vector<Row>& rows, int64_t batch, int64_t heads, int64_t
 
 void add_optimizer(std::vector<Row>& rows, int64_t parameters) {
   const Tensor gradients = numbers({parameters});
-  Tensor values = numbers({parameters}), m = zeros({parameters}), v = zeros({parameters});
+  Tensor values = numbers({parameters}), m = zero({parameters}), v = zero({parameters});
   const auto state = std::make_shared<StepState>();
   const AdamW options{0.9, 0.99, 1e-8, 0.1, parameters};
   const std::string sizes = std::to_string(parameters);
@@ -180,6 +186,13 @@ void add_optimizer(std::vector<Row>& rows, int64_t parameters) {
   rows.push_back({"adamw", sizes, [=]() mutable {
                     table().adamw(view(gradients), options, state.get(), mut(values), mut(m), mut(v));
                   }});
+}
+
+void add_state(std::vector<Row>& rows) {
+  const Tensor loss = numbers({});
+  const auto state = std::make_shared<StepState>();
+  rows.push_back({"add_loss", "1", [=] { table().add_loss(view(loss), true, state.get()); }});
+  rows.push_back({"begin_update", "1", [=] { table().begin_update(1, 1e-3, 0.1, 0.01, state.get()); }});
 }
 
 std::vector<Row> all_rows() {
@@ -197,6 +210,7 @@ std::vector<Row> all_rows() {
   add_product(rows, 1, 512, 128, false, true);  // a token of text
   add_losses(rows, 768, 65), add_losses(rows, 256, 50257);
   add_attention(rows, 12, 4, 64, 32), add_attention(rows, 8, 6, 256, 64);
+  add_state(rows);
   add_optimizer(rows, 800000), add_optimizer(rows, 16000000);
   return rows;
 }
@@ -253,7 +267,7 @@ Peak measured_peak() {
 
 // Counted as the profile counts.
 Profile::Work work_of(const Row& row) {
-  Profile profile(DType::f32);
+  Profile profile(element);
   profile.part("kernel");
   row.run();
   profile.end_step();
@@ -278,10 +292,36 @@ void register_row(const Row& row, const Peak& peak) {
       ->Unit(benchmark::kMicrosecond);
 }
 
+template <class... Args>
+void do_nothing(Kernel<void(Args...)>& kernel) {
+  kernel.run = [](Args...) {};
+}
+
+// A line a row, of f32 and f64: kernel, sizes, element type, bytes, operations.
+void print_work() {
+  counting = true;
+  for (const DType type : {DType::f32, DType::f64}) {
+    element = type;
+    const ScopedKernels none(Device{}, type, [](KernelTable& t) {
+      t.for_each([](const char*, auto& kernel) { do_nothing(kernel); });
+    });
+    const std::vector<Row> rows = all_rows();
+    check_coverage(rows);
+    for (const Row& row : rows) {
+      const Profile::Work work = work_of(row);
+      fmt::print("{} {} {} {:.0f} {:.0f}\n", row.kernel, row.sizes, name_of(type), work.bytes, work.flops);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace bonsai
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--work") {
+    bonsai::print_work();
+    return 0;
+  }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   try {
