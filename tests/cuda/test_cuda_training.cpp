@@ -12,8 +12,9 @@ RunConfig toy(const std::string& device, const std::vector<std::string>& more = 
                                        "model.d_model=32",      "model.block_size=16",  "model.n_layers=2",
                                        "data.characters=20000", "schedule.warmup_steps=3"};
   settings.insert(settings.end(), more.begin(), more.end());
-  RunConfig config =
-      load_run(ConfigFile(std::filesystem::path(BONSAI_SOURCE_DIR "/configs/toy_decoder.yaml")), settings);
+  const char* elsewhere = std::getenv("BONSAI_SOURCE_DIR");  // where the build was carried to another machine
+  const std::filesystem::path source = elsewhere ? elsewhere : BONSAI_SOURCE_DIR;
+  RunConfig config = load_run(ConfigFile(source / "configs/toy_decoder.yaml"), settings);
   prepare_data(config);
   return config;
 }
