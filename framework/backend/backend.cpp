@@ -12,20 +12,24 @@ namespace {
 thread_local const KernelTable* replaced[kDeviceTypes][kDTypes] = {};
 thread_local Faults cpu_faults;
 
+const cuda::Loaded& opened(Device device) {
+  const cuda::Loaded& loaded = cuda::load(device.index);
+  check(loaded.problem.empty(), "device", "{} cannot be used: {}; bonsai doctor says more", name_of(device),
+        loaded.problem);
+  return loaded;
+}
+
 }  // namespace
 
 void open_device(Device device) {
-  if (device.type == Device::cpu) return;
-  const std::string& problem = cuda::load(device.index).problem;
-  check(problem.empty(), "device", "{} cannot be used: {}; bonsai doctor says more", name_of(device), problem);
+  if (device.type != Device::cpu) opened(device);
 }
 
 const KernelTable& kernels(Device device, DType dtype) {
   if (const KernelTable* table = replaced[device.type][static_cast<int>(dtype)]) return *table;
   check(is_floating(dtype), "kernels", "no arithmetic on {} tensors", name_of(dtype));
   if (device.type == Device::cpu) return cpu::table(dtype);
-  open_device(device);
-  const cuda::Loaded& loaded = cuda::load(device.index);
+  const cuda::Loaded& loaded = opened(device);
   return dtype == DType::f64 ? loaded.f64 : loaded.f32;
 }
 
@@ -41,7 +45,7 @@ ScopedKernels::ScopedKernels(Device device, DType dtype,
 ScopedKernels::~ScopedKernels() { slot_ = previous_; }
 
 Faults* faults(Device device) {
-  return device.type == Device::cpu ? &cpu_faults : cuda::load(device.index).library.faults;
+  return device.type == Device::cpu ? &cpu_faults : opened(device).library.faults;
 }
 
 void check_faults(const char* op, Device device) {

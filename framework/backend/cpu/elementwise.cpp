@@ -1,5 +1,6 @@
 // Elementwise kernels, with and without broadcasting.
 #include "framework/backend/cpu/loops.h"
+#include "framework/backend/layout.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
@@ -22,35 +23,6 @@ void unary_backward(View saved, View dy, MutView dx, F f) {
   for_ranges(dx.shape.elements(), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) out[i] = f(s[i], d[i]);
   });
-}
-
-// How operands lie under the output: axes of size 1 dropped, axes that run on merged.
-struct Layout {
-  int rank = 0;
-  int64_t dim[kMaxRank] = {};
-  int64_t step[3][kMaxRank] = {};
-};
-
-Layout layout_of(const Shape& out, const Shape* const (&in)[3]) {
-  Layout l;
-  for (int axis = 0; axis < out.rank; ++axis) {
-    if (out.dim[axis] == 1) continue;
-    int64_t step[3];
-    for (int k = 0; k < 3; ++k) {
-      const int own = axis - (out.rank - in[k]->rank);
-      int64_t inner = 1;
-      for (int i = own + 1; own >= 0 && i < in[k]->rank; ++i) inner *= in[k]->dim[i];
-      step[k] = own < 0 || in[k]->dim[own] == 1 ? 0 : inner;
-    }
-    bool merges = l.rank > 0;
-    for (int k = 0; k < 3 && merges; ++k)
-      merges = l.step[k][l.rank - 1] == step[k] * out.dim[axis];
-    if (!merges) l.dim[l.rank++] = 1;
-    l.dim[l.rank - 1] *= out.dim[axis];
-    for (int k = 0; k < 3; ++k) l.step[k][l.rank - 1] = step[k];
-  }
-  if (l.rank == 0) l.dim[l.rank++] = 1;
-  return l;
 }
 
 // f(n, out offset, operand offsets, operand steps) for runs of the innermost axis.

@@ -82,6 +82,7 @@ void layer_norm(View x, View weight, View bias, double eps, MutView y, MutView s
 void layer_norm_backward(View x, View weight, View stats, View dy, MutView dx, GradView dweight,
                          GradView dbias) {
   const int64_t n = x.shape[-1], rows = x.shape.rows();
+  if (n == 0) return;
   const real* w = weight.as<real>();
   const int64_t size = larger(1, kGrain / larger(1, n)), tiles = tiles_of(rows, size);
   Scratch partial(2 * tiles * n);  // of dweight and dbias

@@ -1,35 +1,9 @@
 // Elementwise kernels, with and without broadcasting: one thread an element.
 #include "framework/backend/cuda/loops.h"
+#include "framework/backend/layout.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
-
-// How operands lie under the output: axes of size 1 dropped, axes that run on merged.
-struct Layout {
-  int rank = 0;
-  int64_t dim[kMaxRank] = {};
-  int64_t step[3][kMaxRank] = {};
-};
-
-Layout layout_of(const Shape& out, const Shape* const (&in)[3]) {
-  Layout l;
-  for (int axis = 0; axis < out.rank; ++axis) {
-    if (out.dim[axis] == 1) continue;
-    int64_t step[3];
-    for (int k = 0; k < 3; ++k) {
-      const int own = axis - (out.rank - in[k]->rank);
-      int64_t inner = 1;
-      for (int i = own + 1; own >= 0 && i < in[k]->rank; ++i) inner *= in[k]->dim[i];
-      step[k] = own < 0 || in[k]->dim[own] == 1 ? 0 : inner;
-    }
-    bool merges = l.rank > 0;
-    for (int k = 0; k < 3 && merges; ++k) merges = l.step[k][l.rank - 1] == step[k] * out.dim[axis];
-    if (!merges) l.dim[l.rank++] = 1;
-    l.dim[l.rank - 1] *= out.dim[axis];
-    for (int k = 0; k < 3; ++k) l.step[k][l.rank - 1] = step[k];
-  }
-  return l;
-}
 
 // Where operand k has the element that goes with element i of the output.
 __device__ int64_t place(const Layout& l, int k, int64_t i) {
@@ -135,7 +109,7 @@ template <class F>
 void broadcast(View a, View b, MutView y, F f) {
   const int64_t n = y.shape.elements();
   const Layout l = layout_of(y.shape, {&a.shape, &b.shape, &b.shape});
-  if (l.rank <= 1 && (l.rank == 0 || (l.step[0][0] == 1 && l.step[1][0] == 1))) return each(a, b, y, f);
+  if (l.rank == 1 && l.step[0][0] == 1 && l.step[1][0] == 1) return each(a, b, y, f);
   launch_elements(n, broadcast_pairs<F>, a.as<real>(), b.as<real>(), y.as<real>(), n, l, f);
 }
 

@@ -2,11 +2,9 @@
 // it before this one on the include path, with which a host compiler builds the same kernels for the CPU.
 #pragma once
 
-#include <cuda_runtime.h>
-
-#include <cstddef>
-#include <cstdint>
 #include <utility>
+
+#include "framework/backend/cuda/grid.h"
 
 // A static array in shared memory: GPU_SHARED(float, tile, [32][33]);
 #define GPU_SHARED(T, name, ...) __shared__ T name __VA_ARGS__
@@ -16,15 +14,6 @@
   T* const name = reinterpret_cast<T*>(gpu_dyn_smem_)
 
 namespace gpu {
-
-// Ends in an error that names the call, unless it was a success.
-void check(cudaError_t status, const char* call);
-
-struct Grid {
-  dim3 grid, block;
-  std::size_t smem = 0;  // bytes of dynamic shared memory
-  cudaStream_t stream = nullptr;
-};
 
 // Arguments are converted to the kernel's own parameter types; a wrong number of them does not compile.
 template <class... P, class... A>
@@ -37,16 +26,5 @@ void launch(const Grid& g, void (*kernel)(P...), A&&... args) {
   config.stream = g.stream;
   check(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(args))...), "a kernel's launch");
 }
-
-// For a kernel that takes more than 48 KiB of dynamic shared memory.
-template <class... P>
-void allow_smem(void (*kernel)(P...), std::size_t bytes) {
-  if (bytes > 48 * 1024)
-    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(bytes)),
-          "cudaFuncSetAttribute");
-}
-
-inline unsigned ceil_div(std::int64_t a, std::int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }
 
 }  // namespace gpu

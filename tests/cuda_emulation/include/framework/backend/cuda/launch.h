@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "framework/backend/cuda/emulated_device.h"
+#include "framework/backend/cuda/grid.h"
 
 // A static array in shared memory: GPU_SHARED(float, tile, [32][33]);
 #define GPU_SHARED(T, name, ...)                                                \
@@ -56,15 +57,6 @@ bool check_argument(T& value, int index, const Kernel& kernel) {
 
 namespace gpu {
 
-// Ends in an error that names the call, unless it was a success.
-void check(cudaError_t status, const char* call);
-
-struct Grid {
-  dim3 grid, block;
-  std::size_t smem = 0;  // bytes of dynamic shared memory
-  cudaStream_t stream = nullptr;
-};
-
 // Arguments are converted to the kernel's own parameter types; a wrong number of them does not compile.
 template <class... P, class... A>
 [[gnu::noinline]] void launch(const Grid& g, void (*kernel)(P...), A&&... args) {
@@ -87,16 +79,5 @@ template <class... P, class... A>
   check(ok ? emulation::launch({g.grid, g.block, g.smem, g.stream}, emulated) : cudaErrorInvalidValue,
         "a kernel's launch");
 }
-
-// For a kernel that takes more than 48 KiB of dynamic shared memory.
-template <class... P>
-void allow_smem(void (*kernel)(P...), std::size_t bytes) {
-  if (bytes > 48 * 1024)
-    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-          "cudaFuncSetAttribute");
-}
-
-inline unsigned ceil_div(std::int64_t a, std::int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }
 
 }  // namespace gpu

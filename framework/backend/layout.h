@@ -1,0 +1,41 @@
+// How the operands of a broadcasting kernel lie under its output.
+#pragma once
+
+#include "framework/core/level.h"
+#include "framework/core/shape.h"
+
+namespace bonsai {
+inline namespace BONSAI_LEVEL {
+
+// Axes of size 1 dropped, axes that run on merged; at least one.
+struct Layout {
+  int rank = 0;
+  int64_t dim[kMaxRank] = {};
+  int64_t step[3][kMaxRank] = {};
+};
+
+// Not inlined: g++ 12 then takes the shapes of its callers for uninitialised.
+[[gnu::noinline]] inline Layout layout_of(const Shape& out, const Shape* const (&in)[3]) {
+  Layout l;
+  for (int axis = 0; axis < out.rank; ++axis) {
+    if (out.dim[axis] == 1) continue;
+    int64_t step[3];
+    for (int k = 0; k < 3; ++k) {
+      const int own = axis - (out.rank - in[k]->rank);
+      int64_t inner = 1;
+      for (int i = own + 1; own >= 0 && i < in[k]->rank; ++i) inner *= in[k]->dim[i];
+      step[k] = own < 0 || in[k]->dim[own] == 1 ? 0 : inner;
+    }
+    bool merges = l.rank > 0;
+    for (int k = 0; k < 3 && merges; ++k)
+      merges = l.step[k][l.rank - 1] == step[k] * out.dim[axis];
+    if (!merges) l.dim[l.rank++] = 1;
+    l.dim[l.rank - 1] *= out.dim[axis];
+    for (int k = 0; k < 3; ++k) l.step[k][l.rank - 1] = step[k];
+  }
+  if (l.rank == 0) l.dim[l.rank++] = 1;
+  return l;
+}
+
+}  // namespace BONSAI_LEVEL
+}  // namespace bonsai
