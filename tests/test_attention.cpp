@@ -294,6 +294,25 @@ TEST(Rope, TurnsPairsByTheAngleOfTheirPosition) {
   EXPECT_NE(error_of([&] { rope(zeros({3, 3})); }).find("an even width"), std::string::npos);
 }
 
+// Angles are kept from call to call, for some settings at a time and up to some position.
+TEST(Rope, KeptAnglesAreThoseThatWereAskedFor) {
+  for (int repeat = 0; repeat < 2; ++repeat)
+    for (const double theta : {10.0, 100.0, 1e4})
+      for (const int64_t width : {2, 6})
+        for (const DType dtype : {DType::f32, DType::f64})
+          for (const int64_t first : {0, 7, 1, -3, 65534, 1 << 20}) {
+            std::vector<double> expected;
+            for (int64_t t = first; t < first + 3; ++t)
+              for (int64_t j = 0; j < width / 2; ++j) {
+                const double angle = static_cast<double>(t) * std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(width));
+                expected.push_back(std::cos(angle) - std::sin(angle));
+                expected.push_back(std::cos(angle) + std::sin(angle));
+              }
+            expect_values(rope(full({3, width}, 1, dtype), {.first = first, .theta = theta, .interleaved = true}), expected,
+                          dtype == DType::f64 ? 1e-14 : 1e-6);
+          }
+}
+
 // What forward and backward take beside operands and results, as a part of one (T,T) table.
 double share_of_a_table(const std::vector<Tensor>& inputs, const AttentionOptions& o) {
   Tape tape;

@@ -1,5 +1,9 @@
 // Rotary positions and the slopes of ALiBi: where a token stands, told to attention.
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <deque>
+#include <mutex>
 
 #include "framework/autograd/record.h"
 #include "framework/ops/broadcast.h"
@@ -8,17 +12,50 @@
 namespace bonsai {
 namespace {
 
-// (time, width / 2, 2): cos and sin of each angle, taken in double.
-Tensor rope_table(int64_t time, int64_t width, const RopeOptions& o, DType dtype, Device device) {
+// (positions, width / 2, 2): cos and sin of each angle from `first` on, taken in double.
+Tensor angles(int64_t first, int64_t positions, int64_t width, double theta, DType dtype, Device device) {
   std::vector<double> values;
-  values.reserve(static_cast<size_t>(time * width));
-  for (int64_t t = 0; t < time; ++t)
+  values.reserve(static_cast<size_t>(positions * width));
+  for (int64_t t = first; t < first + positions; ++t)
     for (int64_t j = 0; j < width / 2; ++j) {
-      const double angle = static_cast<double>(o.first + t) *
-                           std::pow(o.theta, -2.0 * static_cast<double>(j) / static_cast<double>(width));
+      const double angle = static_cast<double>(t) * std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(width));
       values.push_back(std::cos(angle)), values.push_back(std::sin(angle));
     }
-  return tensor({time, width / 2, 2}, values, dtype, device);
+  return tensor({positions, width / 2, 2}, values, dtype, device);
+}
+
+// Angles from position 0 on, kept from call to call: queries, keys and all layers turn by the same, and a device need
+// not be sent them at each step.
+struct Angles {
+  int64_t width;
+  double theta;
+  DType dtype;
+  Device device;
+  Tensor values = {};
+  bool same(const Angles& o) const {
+    return width == o.width && theta == o.theta && dtype == o.dtype && device == o.device;
+  }
+};
+
+Tensor rope_table(int64_t first, int64_t time, Angles wanted) {
+  constexpr int64_t kPositions = 1 << 16;
+  constexpr size_t kTables = 4;
+  const auto make = [&](int64_t from, int64_t positions) {
+    return angles(from, positions, wanted.width, wanted.theta, wanted.dtype, wanted.device);
+  };
+  if (first < 0 || first + time > kPositions) return make(first, time);
+  static std::mutex mutex;
+  static auto& kept = *new std::deque<Angles>;  // never freed: a device may close before it
+  std::lock_guard lock(mutex);
+  auto found = std::ranges::find_if(kept, [&](const Angles& a) { return a.same(wanted); });
+  if (found == kept.end()) {
+    if (kept.size() == kTables) kept.pop_front();
+    kept.push_back(wanted);
+    found = kept.end() - 1;
+  }
+  if (!found->values || found->values.size(0) < first + time)
+    found->values = make(0, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(first + time))));
+  return found->values.alias({time, wanted.width / 2, 2}, first * wanted.width);
 }
 
 Tensor turned(const Tensor& x, const Tensor& table, int64_t n_heads, bool interleaved, bool back) {
@@ -38,7 +75,7 @@ Tensor rope(const Tensor& x, const RopeOptions& o) {
   check(x.rank() >= 2 && o.n_heads > 0 && x.size(-1) % (2 * o.n_heads) == 0, "rope",
         "needs (...,time,heads * width) with an even width, got {} for {} heads", x, o.n_heads);
   check(o.theta > 0, "rope", "theta is {}; it must be above 0", o.theta);
-  const Tensor table = rope_table(x.size(-2), x.size(-1) / o.n_heads, o, x.dtype(), x.device());
+  const Tensor table = rope_table(o.first, x.size(-2), {x.size(-1) / o.n_heads, o.theta, x.dtype(), x.device()});
   struct Args {
     int64_t n_heads;
     bool interleaved;

@@ -79,21 +79,26 @@ TEST(CudaTraining, AStepThatIsNotFiniteChangesNoWeight) {
 
 // The emulated device counts what a real one does not tell.
 TEST(CudaTraining, AStepCopiesABatchInAndItsNumbersOut) {
-  Trainer trainer(toy("cuda"));
-  for (int64_t step = 0; step < 3; ++step) trainer.step(step);
-  void* library = dlopen(std::getenv("BONSAI_CUDA_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
-  auto* counts = library ? reinterpret_cast<void (*)(int64_t*)>(dlsym(library, "bonsai_emulation_counts")) : nullptr;
-  if (!counts) GTEST_SKIP() << "the device does not count";
-  int64_t before[6], after[6];
-  counts(before);
-  constexpr int64_t kSteps = 5;
-  for (int64_t step = 3; step < 3 + kSteps; ++step) trainer.step(step);
-  counts(after);
-  EXPECT_EQ(after[0] - before[0], 2 * kSteps) << "copies in: inputs and targets";
-  EXPECT_EQ(after[1] - before[1], kSteps) << "copies out: loss, norm and whether both are finite";
-  EXPECT_EQ(after[2] - before[2], 0) << "copies on the device";
-  EXPECT_EQ(after[4] - before[4], 0) << "allocations";
-  printf("a step of the toy model launches %lld kernels\n", static_cast<long long>((after[3] - before[3]) / kSteps));
+  for (const Kind& kind : kKinds) {
+    SCOPED_TRACE(kind.name);
+    Trainer trainer(toy("cuda", kind.settings));
+    for (int64_t step = 0; step < 3; ++step) trainer.step(step);
+    void* library = dlopen(std::getenv("BONSAI_CUDA_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+    auto* counts = library ? reinterpret_cast<void (*)(int64_t*)>(dlsym(library, "bonsai_emulation_counts")) : nullptr;
+    if (!counts) GTEST_SKIP() << "the device does not count";
+    int64_t before[6], after[6];
+    counts(before);
+    constexpr int64_t kSteps = 5;
+    for (int64_t step = 3; step < 3 + kSteps; ++step) trainer.step(step);
+    counts(after);
+    const int64_t batches = kSteps * trainer.config().trainer.accumulation;
+    EXPECT_EQ(after[0] - before[0], 2 * batches) << "copies in: inputs and targets";
+    EXPECT_EQ(after[1] - before[1], kSteps) << "copies out: loss, norm and whether both are finite";
+    EXPECT_EQ(after[2] - before[2], 0) << "copies on the device";
+    EXPECT_EQ(after[4] - before[4], 0) << "allocations";
+    printf("a step of the toy model launches %lld kernels, %s\n", static_cast<long long>((after[3] - before[3]) / kSteps),
+           kind.name);
+  }
 }
 
 }  // namespace
