@@ -18,6 +18,9 @@ namespace bonsai {
 namespace {
 
 constexpr int kSpins = 2000;  // about 10 us; most gaps between two ops are shorter
+// About 300 us, as long as a tile takes. Who gives up its processor beside another program waits for that one's whole
+// turn, some milliseconds; where there are more threads than processors, others have tiles to run.
+constexpr int kPatience = 25000;
 
 void pause() {
 #if defined(__x86_64__)
@@ -96,7 +99,11 @@ class ThreadPool {
     inside_tile = false;
     job_.store(nullptr, std::memory_order_seq_cst);
     // No worker joins from here on; those that did leave before `job` goes.
-    while (job.done.load(std::memory_order_acquire) < count || guests_.load() > 0) yield_spin();
+    int64_t spins = 0;
+    while (job.done.load(std::memory_order_acquire) < count || guests_.load() > 0) {
+      pause();
+      if (++spins > patience_ && spins % 64 == 0) std::this_thread::yield();
+    }
     return true;
   }
 
@@ -110,11 +117,6 @@ class ThreadPool {
     wake_.notify_all();
     for (auto& worker : workers_) worker.join();
     workers_.clear();
-  }
-
-  static void yield_spin() {
-    for (int i = 0; i < 64; ++i) pause();
-    std::this_thread::yield();
   }
 
   void work(int worker) {
@@ -142,6 +144,7 @@ class ThreadPool {
   }
 
   const int size_;
+  const int patience_ = size_ <= static_cast<int>(std::thread::hardware_concurrency()) ? kPatience : 0;
   std::vector<Share> shares_;
   std::vector<std::thread> workers_;
   std::mutex busy_, mutex_;
