@@ -366,7 +366,8 @@ TEST(Program, ACudaDeviceThatIsNotThereIsOneSentence) {
   ::setenv("BONSAI_CUDA_LIBRARY", "/nowhere/libbonsai_cuda.so", 1);
   for (const std::string command : {"train", "bench"}) {
     const Outcome o = p.run({command, "tiny.yaml", "--device", "cuda"});
-    expect_failure(o, 1, {"[device] cuda cannot be used: the CUDA library cannot be loaded: /nowhere/libbonsai_cuda.so"});
+    expect_failure(o, 1, {"[device] cuda cannot be used: the CUDA library cannot be loaded: /nowhere/libbonsai_cuda.so",
+                          "correct BONSAI_CUDA_LIBRARY or unset it"});
   }
   EXPECT_FALSE(std::filesystem::exists(p.folder / "runs"));
   const std::string doctor = p.run({"doctor"}).out;
@@ -374,6 +375,8 @@ TEST(Program, ACudaDeviceThatIsNotThereIsOneSentence) {
   ::unsetenv("BONSAI_CUDA_LIBRARY");
   expect_failure(p.run({"train", "tiny.yaml", "--device", "gpu"}), 2, {"device.type"});
   expect_failure(p.run({"train", "tiny.yaml", "--device", "cuda:x"}), 2, {"device.index"});
+  for (const std::string command : {"gradcheck", "audit"})
+    expect_failure(p.run({command, "tiny.yaml", "--device", "cuda"}), 2, {"--device is 'cuda'", "checks on the CPU; leave it out"});
 }
 
 TEST(Program, ChecksGradientsAndTimesStepsOfAConfig) {

@@ -95,6 +95,11 @@ RunConfig ConfigArguments::load() const {
   return config;
 }
 
+void ConfigArguments::need_cpu() const {
+  if (!device.empty() && device != "cpu")
+    throw ConfigError(fmt::format("--device is '{}', but this command checks on the CPU; leave it out", device));
+}
+
 void prepare_data_or_vocabulary(RunConfig& config) {
   const std::filesystem::path missing = config.data->missing_file();
   if (missing.empty()) return prepare_data(config);

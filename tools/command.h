@@ -36,6 +36,7 @@ struct ConfigArguments {
   // Relative data paths stand beside the file, those of --set in the current folder. model.vocab_size is 0
   // where the file does not say it.
   RunConfig load() const;
+  void need_cpu() const;  // for commands that check in the CPU's memory: --device may name no other
 };
 
 constexpr int64_t kStandInVocabulary = 65;  // where neither the config nor any data says it

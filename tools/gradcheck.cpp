@@ -46,6 +46,7 @@ void add_gradcheck(CLI::App& program) {
       ->transform(whole_number(1));
   command->add_option("--tokens", a->tokens, "length of the random sequence")->transform(whole_number(2));
   command->callback([a] {
+    a->need_cpu();
     RunConfig config = a->load();
     prepare_data_or_vocabulary(config);
     DecoderConfig& model = config.model;

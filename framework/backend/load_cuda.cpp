@@ -12,15 +12,17 @@ namespace {
 
 constexpr const char* kFile = "libbonsai_cuda.so";
 
-void* open_library(std::string& problem) {
-  const char* named = std::getenv("BONSAI_CUDA_LIBRARY");
+void* open_library(std::string& path, std::string& problem) {
+  const char* variable = std::getenv("BONSAI_CUDA_LIBRARY");
+  const bool named = variable && *variable;
   std::error_code none;
   const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe", none).parent_path() / kFile;
-  const std::string path = named ? named : std::filesystem::exists(beside, none) ? beside.string() : kFile;
+  path = named ? variable : std::filesystem::exists(beside, none) ? beside.string() : kFile;
   if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   const char* error = dlerror();
   problem = path == kFile && !named ? fmt::format("this build has no {}; build with -DBONSAI_CUDA=ON, which needs nvcc", kFile)
-                                    : fmt::format("the CUDA library cannot be loaded: {}", error);
+                                    : fmt::format("the CUDA library cannot be loaded: {}{}", error,
+                                  named ? "; correct BONSAI_CUDA_LIBRARY or unset it" : "");
   return nullptr;
 }
 
@@ -40,11 +42,15 @@ Loaded open_device(int index) {
                          [](size_t bytes) { return pool({Device::cuda}).take(bytes); },
                          [](void* block, size_t bytes) { pool({Device::cuda}).give_back(block, bytes); }};
   Loaded loaded;
-  void* library = open_library(loaded.problem);
+  std::string path;
+  void* library = open_library(path, loaded.problem);
   if (!library) return loaded;
   const auto open = reinterpret_cast<Open>(dlsym(library, kOpen));
-  const char* problem = open ? open(kLayout, index, host, loaded.library) : "it is no CUDA library of Bonsai";
-  if (problem) {
+  if (!open) {
+    loaded.problem = fmt::format("{} is no CUDA library of Bonsai; name one by BONSAI_CUDA_LIBRARY or unset it", path);
+    return loaded;
+  }
+  if (const char* problem = open(kLayout, index, host, loaded.library)) {
     loaded.problem = problem;
     return loaded;
   }
