@@ -12,17 +12,22 @@ namespace {
 
 constexpr const char* kFile = "libbonsai_cuda.so";
 
-void* open_library(std::string& path, std::string& problem) {
+// The library's entry, or null and why there is none.
+Open find_entry(std::string& problem) {
   const char* variable = std::getenv("BONSAI_CUDA_LIBRARY");
   const bool named = variable && *variable;
   std::error_code none;
   const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe", none).parent_path() / kFile;
-  path = named ? variable : std::filesystem::exists(beside, none) ? beside.string() : kFile;
-  if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  const char* error = dlerror();
-  problem = path == kFile && !named ? fmt::format("this build has no {}; build with -DBONSAI_CUDA=ON, which needs nvcc", kFile)
-                                    : fmt::format("the CUDA library cannot be loaded: {}{}", error,
-                                  named ? "; correct BONSAI_CUDA_LIBRARY or unset it" : "");
+  const std::string path = named ? variable : std::filesystem::exists(beside, none) ? beside.string() : kFile;
+  if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    if (void* entry = dlsym(library, kOpen)) return reinterpret_cast<Open>(entry);
+    problem = fmt::format("{} is no CUDA library of Bonsai; name one by BONSAI_CUDA_LIBRARY or unset it", path);
+  } else if (named || path != kFile) {
+    problem = fmt::format("the CUDA library cannot be loaded: {}{}", dlerror(),
+                          named ? "; correct BONSAI_CUDA_LIBRARY or unset it" : "");
+  } else {
+    problem = fmt::format("this build has no {}; build with -DBONSAI_CUDA=ON, which needs nvcc", kFile);
+  }
   return nullptr;
 }
 
@@ -42,14 +47,8 @@ Loaded open_device(int index) {
                          [](size_t bytes) { return pool({Device::cuda}).take(bytes); },
                          [](void* block, size_t bytes) { pool({Device::cuda}).give_back(block, bytes); }};
   Loaded loaded;
-  std::string path;
-  void* library = open_library(path, loaded.problem);
-  if (!library) return loaded;
-  const auto open = reinterpret_cast<Open>(dlsym(library, kOpen));
-  if (!open) {
-    loaded.problem = fmt::format("{} is no CUDA library of Bonsai; name one by BONSAI_CUDA_LIBRARY or unset it", path);
-    return loaded;
-  }
+  const Open open = find_entry(loaded.problem);
+  if (!open) return loaded;
   if (const char* problem = open(kLayout, index, host, loaded.library)) {
     loaded.problem = problem;
     return loaded;

@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "framework/backend/backend.h"
-#include "tests/support.h"
+#include "tests/ran_tests.h"
 
 constexpr int kSkipped = 77;  // known to ctest
 
@@ -14,7 +14,5 @@ int main(int argc, char** argv) {
     return kSkipped;
   }
   std::printf("device: %s\n", cuda.text.c_str());
-  const int status = RUN_ALL_TESTS();
-  std::printf("ran %d tests\n", testing::UnitTest::GetInstance()->test_to_run_count());
-  return status;
+  return ran_tests();
 }

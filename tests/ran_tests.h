@@ -1,0 +1,12 @@
+// For a main of its own: runs GoogleTest's tests, and says last how many ran.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+inline int ran_tests() {
+  const int status = RUN_ALL_TESTS();
+  std::printf("ran %d tests\n", testing::UnitTest::GetInstance()->test_to_run_count());
+  return status;
+}
