@@ -12,10 +12,10 @@ void add_audit(CLI::App& program) {
       program.add_subcommand("audit", "prove that no position sees its future, another row, padding or another document");
   a->add_to(*command);
   command->callback([a] {
-    a->need_cpu();
     RunConfig config = a->load();
     prepare_data_or_vocabulary(config);
-    const std::vector<AuditReport> reports = audit_model(a->path, config.model, config.trainer.type(), AuditExtent::all);
+    const std::vector<AuditReport> reports = audit_model(a->path, config.model, config.trainer.type(), AuditExtent::all,
+                                                         config.device.device());
     fmt::print("{}", text(reports));
     if (!passed(reports)) throw CLI::RuntimeError(1);
   });

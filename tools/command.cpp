@@ -64,12 +64,24 @@ CLI::Validator not_empty() {
                         "");
 }
 
+CLI::Validator device_name() {
+  return CLI::Validator(
+      [](std::string& text) {
+        constexpr std::string_view kNumbered = "cuda:";
+        std::string index = text.starts_with(kNumbered) ? text.substr(kNumbered.size()) : "0";
+        const bool named = text == "cpu" || text == "cuda" || text.starts_with(kNumbered);
+        const bool good = named && whole_number(0)(index).empty() && std::stoll(index) <= 127;
+        return good ? std::string() : fmt::format("must be cpu, cuda or cuda:N, got '{}'", text);
+      },
+      "");
+}
+
 void ConfigArguments::add_to(CLI::App& command) {
   command.add_option("config", path, "YAML file")->required()->check(not_empty());
   command.add_option("--set", settings, "change a key: model.n_layers=2")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  command.add_option("--device", device, "cpu, cuda or cuda:N: device.type and device.index")->check(not_empty());
+  command.add_option("--device", device, "cpu, cuda or cuda:N: device.type and device.index")->check(device_name());
   command.add_option("--threads", threads, "device.threads; 0 takes one a processor")
       ->transform(whole_number(0));
 }
@@ -95,11 +107,6 @@ RunConfig ConfigArguments::load() const {
   return config;
 }
 
-void ConfigArguments::need_cpu() const {
-  if (!device.empty() && device != "cpu")
-    throw ConfigError(fmt::format("--device is '{}', but this command checks on the CPU; leave it out", device));
-}
-
 void prepare_data_or_vocabulary(RunConfig& config) {
   const std::filesystem::path missing = config.data->missing_file();
   if (missing.empty()) return prepare_data(config);
@@ -110,18 +117,11 @@ void prepare_data_or_vocabulary(RunConfig& config) {
 
 CLI::Option* add_device(CLI::App& command, Device& device) {
   const auto read = [&device](const std::string& text) {
-    DeviceConfig config;
-    int index = 0;
     const size_t colon = text.find(':');
-    config.type = text.substr(0, colon);
-    const std::string digits = colon == std::string::npos ? "0" : text.substr(colon + 1);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    if ((config.type != "cpu" && config.type != "cuda") || error != std::errc() || *end || index < 0 || index > 127)
-      throw ConfigError(fmt::format("--device is '{}'; it must be cpu, cuda or cuda:N", text));
-    config.index = index;
-    device = config.device();
+    if (text != "cpu") device.type = Device::cuda;
+    if (colon != std::string::npos) device.index = static_cast<int8_t>(std::stoi(text.substr(colon + 1)));
   };
-  return command.add_option_function<std::string>("--device", read, "cpu, cuda or cuda:N");
+  return command.add_option_function<std::string>("--device", read, "cpu, cuda or cuda:N")->check(device_name());
 }
 
 LoadedModel::LoadedModel(const std::string& path, Device device)

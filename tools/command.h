@@ -25,6 +25,7 @@ void add_doctor(CLI::App& program);
 CLI::Validator whole_number(int64_t least);
 CLI::Validator number(const Range& range);
 CLI::Validator not_empty();
+CLI::Validator device_name();
 
 // A config file and what changes it: CONFIG [--set key=value]... [--device D] [--threads N]
 struct ConfigArguments {
@@ -36,7 +37,6 @@ struct ConfigArguments {
   // Relative data paths stand beside the file, those of --set in the current folder. model.vocab_size is 0
   // where the file does not say it.
   RunConfig load() const;
-  void need_cpu() const;  // for commands that check in the CPU's memory: --device may name no other
 };
 
 constexpr int64_t kStandInVocabulary = 65;  // where neither the config nor any data says it

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "framework/backend/backend.h"
 #include "framework/config/yaml.h"
 #include "layers/check_model.h"
 #include "tools/command.h"
@@ -15,11 +16,11 @@ bool has_path(const Module& module, const std::string& path) {
          std::any_of(module.children().begin(), module.children().end(), [&](const Module* m) { return has_path(*m, path); });
 }
 
-Tensor some_ids(const char* name, int64_t time, int64_t vocabulary) {
+Tensor some_ids(const char* name, int64_t time, int64_t vocabulary, Device device) {
   std::vector<int32_t> ids(static_cast<size_t>(time));
   for (size_t i = 0; i < ids.size(); ++i)
     ids[i] = static_cast<int32_t>(random_uniform(random_key(1, name), i) * static_cast<double>(vocabulary));
-  return from<int32_t>({1, time}, ids);
+  return from<int32_t>({1, time}, ids, device);
 }
 
 }  // namespace
@@ -46,7 +47,6 @@ void add_gradcheck(CLI::App& program) {
       ->transform(whole_number(1));
   command->add_option("--tokens", a->tokens, "length of the random sequence")->transform(whole_number(2));
   command->callback([a] {
-    a->need_cpu();
     RunConfig config = a->load();
     prepare_data_or_vocabulary(config);
     DecoderConfig& model = config.model;
@@ -61,19 +61,21 @@ void add_gradcheck(CLI::App& program) {
       fmt::print("\n");
       model.vocab_size = std::min(kTokens, model.vocab_size);
     }
-    Module root({.dtype = DType::f64, .seed = static_cast<uint64_t>(config.trainer.seed)});
+    const Device device = config.device.device();
+    open_device(device);
+    Module root({.dtype = DType::f64, .device = device, .seed = static_cast<uint64_t>(config.trainer.seed)});
     Decoder decoder{&root, "", model};
     if (!a->layer.empty() && !has_path(decoder, a->layer))
       throw ConfigError(fmt::format("{}: the model has no layer {}", a->path, a->layer));
     const int64_t time = std::min(a->tokens, model.block_size);
-    const Tensor ids = some_ids("gradcheck ids", time, model.vocab_size);
+    const Tensor ids = some_ids("gradcheck ids", time, model.vocab_size, device);
     Context context{.training = true, .random = {.seed = 1}};
     if (decoder.encoder) {  // one longer than the target, its last token padding
       const int64_t source = std::min(a->tokens + 1, model.block_size);
       std::vector<int32_t> attend(static_cast<size_t>(source), 1);
       attend.back() = source == 1;
-      context.source = {.ids = some_ids("gradcheck source", source, model.vocab_size),
-                        .attend = from<int32_t>({1, source}, attend)};
+      context.source = {.ids = some_ids("gradcheck source", source, model.vocab_size, device),
+                        .attend = from<int32_t>({1, source}, attend, device)};
     }
     const ModelCheckOptions options{
         .gradcheck = a->options, .layer = a->layer, .progress = [](const std::string& text) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/backend/backend.h"
 #include "framework/core/rng.h"
 
 namespace bonsai {
@@ -13,7 +14,7 @@ Tensor stand_in(const Tensor& x, int64_t time, int64_t width) {
   std::vector<double> values;
   for (int64_t row = 0; row < x.size(0); ++row)
     for (int64_t i = 0; i < time * width; ++i) values.push_back(random_normal(key, static_cast<uint64_t>(i)));
-  return tensor({x.size(0), time, width}, values, x.dtype());
+  return tensor({x.size(0), time, width}, values, x.dtype(), x.device());
 }
 
 Context context_of(const AuditConditions& c) {
@@ -23,7 +24,7 @@ Context context_of(const AuditConditions& c) {
 }  // namespace
 
 std::vector<AuditReport> audit_model(const std::string& name, DecoderConfig config, DType dtype,
-                                     AuditExtent extent) {
+                                     AuditExtent extent, Device device) {
   int64_t most_layers = std::max(config.n_layers, config.n_encoder_layers);
   if (parameter_count(config) > kLargeModel) most_layers = 1;
   const bool quick = extent == AuditExtent::quick, encoder = config.n_encoder_layers > 0;
@@ -33,7 +34,8 @@ std::vector<AuditReport> audit_model(const std::string& name, DecoderConfig conf
   config.vocab_size =
       std::min<int64_t>(config.vocab_size, 65);  // the head sees one position, whatever its width
   config.deviation = DecoderConfig{}.deviation;  // weights of zero, or huge ones, would prove nothing
-  Module root({.dtype = dtype});
+  open_device(device);
+  Module root({.dtype = dtype, .device = device});
   Decoder decoder(&root, "", config);
   for (Parameter* p : decoder.parameters())
     p->trainable = false;  // only gradients of positions are asked for
@@ -45,6 +47,7 @@ std::vector<AuditReport> audit_model(const std::string& name, DecoderConfig conf
   options.positions = std::min(time, std::max<int64_t>(6, tokens / time));
   options.positions_further = std::min<int64_t>(!quick ? 64 : encoder ? 6 : 8, options.positions);
   options.sees_next = config.window != 1;
+  options.device = device;
   std::vector<AuditReport> reports;
   const auto audit = [&](const std::string& part, const AuditedFunction& f) {
     reports.push_back(leak_audit(name + part, f, time, width, dtype, options));

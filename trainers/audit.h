@@ -13,7 +13,7 @@ enum class AuditExtent {
 
 // The decoder's; with an encoder also the encoder's, and what the decoder sees of the source.
 std::vector<AuditReport> audit_model(const std::string& name, DecoderConfig config, DType dtype,
-                                     AuditExtent extent);
+                                     AuditExtent extent, Device device = {});
 bool passed(const std::vector<AuditReport>& reports);
 std::string text(const std::vector<AuditReport>& reports);
 

@@ -80,7 +80,7 @@ struct DeviceConfig {
   int64_t threads = 0;
   int64_t index = 0;
   bool tf32 = false;
-  Device device() const { return {type == "cuda" ? Device::cuda : Device::cpu, static_cast<int8_t>(index)}; }
+  Device device() const { return type == "cuda" ? Device{Device::cuda, static_cast<int8_t>(index)} : Device{}; }
   template <class V>
   void visit(V& v) {
     v("type", type, "where the run computes", OneOf{{"cpu", "cuda"}});

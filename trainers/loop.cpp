@@ -318,7 +318,8 @@ RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool r
   check_run_folder(folder, resume);
   open_device(config.device.device());
   if (config.trainer.audit) {
-    const std::vector<AuditReport> reports = audit_model("of the model", config.model, config.trainer.type(), AuditExtent::quick);
+    const std::vector<AuditReport> reports = audit_model("of the model", config.model, config.trainer.type(), AuditExtent::quick,
+                                                         config.device.device());
     check(passed(reports), "train",
           "the model sees what it is to predict, or nothing at all: {}trainer.audit=false would skip this",
           text(reports));

@@ -16,6 +16,8 @@ const cuda::Loaded& opened(Device device) {
   const cuda::Loaded& loaded = cuda::load(device.index);
   check(loaded.problem.empty(), "device", "{} cannot be used: {}; bonsai doctor says more", name_of(device),
         loaded.problem);
+  check(loaded.index == device.index, "device", "cuda:{} cannot be used: cuda:{} is, and a process uses one CUDA device",
+        device.index, loaded.index);
   return loaded;
 }
 

@@ -46,7 +46,7 @@ Loaded open_device(int index) {
   static const Host host{[](const char* where, const char* message) { fail(where, std::string_view(message)); },
                          [](size_t bytes) { return pool({Device::cuda}).take(bytes); },
                          [](void* block, size_t bytes) { pool({Device::cuda}).give_back(block, bytes); }};
-  Loaded loaded;
+  Loaded loaded{.index = index};
   const Open open = find_entry(loaded.problem);
   if (!open) return loaded;
   if (const char* problem = open(kLayout, index, host, loaded.library)) {

@@ -8,7 +8,8 @@
 namespace bonsai::cuda {
 
 struct Loaded {
-  std::string problem;  // why there is no device; empty where there is one
+  int index = 0;
+  std::string problem{};  // why there is no device; empty where there is one
   Library library{};
   KernelTable f32{}, f64{};
 };

@@ -10,10 +10,10 @@
 namespace bonsai {
 namespace {
 
-Tensor normal(const Shape& shape, DType dtype, RandomKey key) {
+Tensor normal(const Shape& shape, DType dtype, RandomKey key, Device device) {
   std::vector<double> values(static_cast<size_t>(shape.elements()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = random_normal(key, i);
-  return tensor(shape, values, dtype);
+  return tensor(shape, values, dtype, device);
 }
 
 // `count` of `all`, evenly spread, the first and the last among them.
@@ -67,7 +67,7 @@ class Audit {
   bool causal() const { return options_.causal && own_inputs(); }
 
   Tensor input(int64_t rows) const {
-    return normal({rows, time_, width_}, dtype_, random_key(options_.seed, "audit input"));
+    return normal({rows, time_, width_}, dtype_, random_key(options_.seed, "audit input"), options_.device);
   }
 
   // [row][input]: whether what is wanted of a batch depends on it, that is, its gradient is not exactly 0.
@@ -87,7 +87,7 @@ class Audit {
           weights[static_cast<size_t>(i)] = random_normal(key, static_cast<uint64_t>(i));
     if (!tape.tracks(y))
       return std::vector(static_cast<size_t>(rows), std::vector<bool>(static_cast<size_t>(time_), false));
-    tape.backward(y, tensor(y.shape(), weights, y.dtype()));
+    tape.backward(y, tensor(y.shape(), weights, y.dtype(), y.device()));
     const std::vector<double> dx = tape.gradient(x).values();
     std::vector<std::vector<bool>> found(static_cast<size_t>(rows));
     for (auto at = dx.begin(); at != dx.end(); at += width_)
@@ -141,9 +141,9 @@ class Audit {
       const Hidden h = hides ? hidden(some) : Hidden{};
       AuditConditions conditions{.attention_scale = scale};
       if (hides) {
-        conditions.attend = from<int32_t>({rows, time_}, h.attend);
-        conditions.documents = from<int32_t>({rows, time_}, h.documents);
-        conditions.output_documents = from<int32_t>({rows, outputs_}, h.output_documents);
+        conditions.attend = from<int32_t>({rows, time_}, h.attend, options_.device);
+        conditions.documents = from<int32_t>({rows, time_}, h.documents, options_.device);
+        conditions.output_documents = from<int32_t>({rows, outputs_}, h.output_documents, options_.device);
       }
       const bool and_before = causal() && scale != 1 && !hides;
       const auto found = depends(rows, conditions, [&](int64_t r, int64_t t) {

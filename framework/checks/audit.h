@@ -22,7 +22,7 @@ struct AuditConditions {
   Tensor output_documents = {};  // i32 (B,T): of each output, where outputs are not the inputs' own
 };
 
-// Embeddings (B,S,C) in, outputs (B,T,any width) out, without randomness.
+// Embeddings (B,S,C) in, all on one device, outputs (B,T,any width) out, without randomness.
 using AuditedFunction = std::function<Tensor(const Tensor& x, const AuditConditions& conditions)>;
 
 struct AuditOptions {
@@ -33,6 +33,7 @@ struct AuditOptions {
   bool sees_next = true;  // whether a position must depend on those beside it: not under a window of one
   int64_t tokens_at_once = 8192;  // of a batch, as memory allows
   uint64_t seed = 1;
+  Device device = {};  // where the inputs and the conditions are made
 };
 
 struct AuditReport {

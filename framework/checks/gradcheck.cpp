@@ -76,7 +76,7 @@ class Checker {
 
   void check_target(size_t number, const Tensor& gradient, bool in_directions, GradcheckTensor& t) {
     const Tensor x = probe_.targets[number].value;
-    const auto analytic = gradient.span<double>();
+    const std::vector<double> analytic = gradient.values();
     t.name = probe_.targets[number].name, t.op = probe_.targets[number].reader;
     t.shape = name_of(x.dtype()) + x.shape().str();
     t.elements = x.elements();
@@ -220,7 +220,7 @@ std::string GradcheckReport::text() const {
 namespace {
 
 bool same_numbers(const Tensor& a, const Tensor& b) {
-  const auto x = a.span<double>(), y = b.span<double>();
+  const std::vector<double> x = a.values(), y = b.values();
   return std::equal(x.begin(), x.end(), y.begin(), y.end(),
                     [](double u, double v) { return u == v || (std::isnan(u) && std::isnan(v)); });
 }

@@ -48,7 +48,7 @@ std::vector<Tensor> Probe::gradients(const std::function<void(KernelTable&)>& pl
   {
     std::optional<ScopedKernels> planted;
     if (plant) planted.emplace(y.device(), DType::f64, plant);
-    tape.backward(y, from<double>(shape_, cotangent_));
+    tape.backward(y, from<double>(shape_, cotangent_, y.device()));
   }
   entries = tape.entries();
   std::vector<Tensor> all;
@@ -68,9 +68,9 @@ std::vector<Tensor> Probe::gradients(const std::function<void(KernelTable&)>& pl
   return all;
 }
 
-Line::Line(const Probe& probe, Tensor x, int64_t element)
-    : probe_(probe), x_{std::move(x)}, element_(element) {
-  origin_ = {{x_[0].span<double>()[static_cast<size_t>(element)]}};
+Line::Line(const Probe& probe, const Tensor& x, int64_t element)
+    : probe_(probe), x_{x.alias({}, element)}, element_(element) {
+  origin_ = {x_[0].values()};
   direction_ = {{1}};
   size_ = std::max(1.0, std::abs(origin_[0][0]));
 }
@@ -91,8 +91,10 @@ Line::~Line() { move(0); }
 
 void Line::move(double t) const {
   for (size_t k = 0; k < x_.size(); ++k) {
-    double* to = Tensor(x_[k]).mutable_span<double>().data() + std::max<int64_t>(0, element_);
-    for (size_t i = 0; i < origin_[k].size(); ++i) to[i] = origin_[k][i] + t * direction_[k][i];
+    std::vector<double> there = origin_[k];
+    for (size_t i = 0; i < there.size(); ++i) there[i] += t * direction_[k][i];
+    Tensor x = x_[k];
+    copy_into(from<double>(x.shape(), there), x);
   }
 }
 
@@ -110,7 +112,7 @@ double Line::slope(double step) const {
 double Line::dot(const std::vector<Tensor>& gradients) const {
   double sum = 0;
   for (size_t k = 0; k < x_.size(); ++k) {
-    const auto g = gradients[k].span<double>();
+    const std::vector<double> g = gradients[k].values();
     const auto offset = static_cast<size_t>(std::max<int64_t>(0, element_));
     for (size_t i = 0; i < direction_[k].size(); ++i) sum += g[offset + i] * direction_[k][i];
   }

@@ -26,7 +26,7 @@ class Probe {
     std::string reader = "no op";  // the op that reads it
   };
 
-  // All floating inputs and all parameters must be f64; other inputs are passed through.
+  // All floating inputs and all parameters must be f64, on one device; other inputs are passed through.
   Probe(const DifferentiableFunction& f, const std::vector<Tensor>& inputs,
         const std::vector<Parameter*>& parameters, uint64_t seed);
 
@@ -47,7 +47,7 @@ class Probe {
 // The function along x + t v; x is put back when the line goes.
 class Line {
  public:
-  Line(const Probe& probe, Tensor x, int64_t element);  // v is one element
+  Line(const Probe& probe, const Tensor& x, int64_t element);  // v is one element
   Line(const Probe& probe, std::vector<Tensor> x,
        RandomKey key);  // v is normal in every element of all these
   ~Line();

@@ -84,9 +84,12 @@ void* Pool::take(size_t bytes) {
 }
 
 void Pool::fail_no_memory(size_t bytes) const {
-  const std::string rest = memory_.free_bytes ? fmt::format(" and {} are free", memory_.free_bytes()) : "";
-  fail("memory", "no memory left for {} bytes: tensors hold {}{}; lower trainer.batch_size or model.block_size", bytes,
-       statistics_.in_use, rest);
+  const bool of_device = memory_.free_bytes != nullptr;
+  fail("memory",
+       "no memory left for {} bytes: tensors hold {}{}; lower trainer.batch_size or model.block_size, or take a smaller "
+       "model{}",
+       bytes, statistics_.in_use, of_device ? fmt::format(" and {} are free", memory_.free_bytes()) : "",
+       of_device ? " or --device cpu" : "");
 }
 
 void Pool::give_back(void* block, size_t bytes) {

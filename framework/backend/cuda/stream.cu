@@ -35,6 +35,12 @@ struct Opened {
 };
 Opened opened;  // ends with the process: tensors may outlive main
 
+// Memory of the device until the process ends.
+template <class T>
+void keep(T*& block, size_t bytes) {
+  gpu::check(cudaMalloc(reinterpret_cast<void**>(&block), bytes), ("cudaMalloc of " + std::to_string(bytes) + " bytes").c_str());
+}
+
 // Calls come from whichever thread trains; each knows its own current device.
 void enter() { gpu::check(cudaSetDevice(opened.index), "cudaSetDevice"); }
 
@@ -114,7 +120,6 @@ void open_stream(int index, const Host& host) {
     throw std::runtime_error(std::string("there is no CUDA device: ") + cudaGetErrorString(status));
   if (index >= count)
     throw std::runtime_error("there is no device cuda:" + std::to_string(index) + "; the machine has " + std::to_string(count));
-  opened.host = host;
   opened.index = index;
   enter();
   gpu::check(cudaDeviceGetAttribute(&opened.shared_memory, cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
@@ -124,15 +129,16 @@ void open_stream(int index, const Host& host) {
     gpu::check(cudaMallocHost(reinterpret_cast<void**>(&slot.bytes), kSlotBytes), "cudaMallocHost");
     gpu::check(cudaEventCreateWithFlags(&slot.read, cudaEventDisableTiming), "cudaEventCreate");
   }
-  gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.mailbox), kMailbox + sizeof(Faults)), "cudaMalloc");
-  gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.faults), sizeof(Faults)), "cudaMalloc");
+  keep(opened.mailbox, kMailbox + sizeof(Faults));
+  keep(opened.faults, sizeof(Faults));
   gpu::check(cudaMemsetAsync(opened.mailbox, 0, kMailbox + sizeof(Faults), opened.stream), "cudaMemsetAsync");
   gpu::check(cudaMemsetAsync(opened.faults, 0, sizeof(Faults), opened.stream), "cudaMemsetAsync");
   gpu::check(cublasCreate(&opened.blas), "cublasCreate");
   gpu::check(cublasLtCreate(&opened.blas_lt), "cublasLtCreate");
   gpu::check(cublasSetStream(opened.blas, opened.stream), "cublasSetStream");
-  gpu::check(cudaMalloc(&opened.workspace, kWorkspace), "cudaMalloc");
+  keep(opened.workspace, kWorkspace);
   gpu::check(cublasSetWorkspace(opened.blas, opened.workspace, kWorkspace), "cublasSetWorkspace");
+  opened.host = host;  // until here an error is why the device cannot be used
 }
 
 void describe_device(char* text, size_t size) {
@@ -196,8 +202,12 @@ void synchronise() { gpu::check(cudaStreamSynchronize(opened.stream), "cudaStrea
 namespace gpu {
 namespace {
 
-void end(const char* call, const char* status) {
-  const std::string text = std::string(call) + " failed: " + status;
+void end(const char* call, const char* status, bool no_memory) {
+  std::string text = std::string(call) + " failed: " + status;
+  size_t free = 0, total = 0;
+  if (no_memory && cudaMemGetInfo(&free, &total) == cudaSuccess)
+    text += "; of its " + std::to_string(total) + " bytes " + std::to_string(free) +
+            " are free: end what else uses the device, or choose another by device.index or --device";
   if (!bonsai::cuda::opened.host.fail) throw std::runtime_error(text);
   bonsai::cuda::opened.host.fail("cuda", text.c_str());
 }
@@ -205,10 +215,10 @@ void end(const char* call, const char* status) {
 }  // namespace
 
 void check(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) end(call, cudaGetErrorString(status));
+  if (status != cudaSuccess) end(call, cudaGetErrorString(status), status == cudaErrorMemoryAllocation);
 }
 void check(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) end(call, cublasGetStatusString(status));
+  if (status != CUBLAS_STATUS_SUCCESS) end(call, cublasGetStatusString(status), status == CUBLAS_STATUS_ALLOC_FAILED);
 }
 
 }  // namespace gpu
