@@ -22,9 +22,9 @@ struct Operand {
 };
 
 // Bits of `form`: A transposed, B transposed, added to C; with a bias in every second.
-void check_product(int64_t m, int64_t n, int64_t k, int form) {
+void check_product(int64_t m, int64_t n, int64_t k, int form, int64_t apart = 0) {
   const bool ta = form & 1, tb = form & 2, add = form & 4;
-  const Operand a(ta ? k : m, ta ? m : k, form % 3), b(tb ? n : k, tb ? k : n, form % 2), c(m, n, form % 4),
+  const Operand a(ta ? k : m, ta ? m : k, form % 3 + apart), b(tb ? n : k, tb ? k : n, form % 2), c(m, n, form % 4),
       bias(1, form % 2 ? n : 0, 0);
   std::vector<float> right = c.v;
   for (int64_t i = 0; i < m; ++i)
@@ -56,6 +56,46 @@ TEST(Product, EverySizeAroundATilesEdgeIsRight) {
       for (const int64_t k : {0, 1, 7, 8, 31, 256, 257, 300})
         if (m * n * k < 300000 || (m + n + k) % 7 == 0)
           for (int form = 0; form < 8; ++form) check_product(m, n, k, form);
+  for (const int64_t m : sizes)  // rows of A far from each other
+    for (int form = 0; form < 8; ++form) check_product(m, 17, 300, form, kNear);
+}
+
+// Outside of its band A is zero, and C is not looked at.
+TEST(Product, OfABandThePartThatIsWantedIsRight) {
+  constexpr int64_t kFar = int64_t{1} << 40;
+  const auto in = [](const Band& band, int64_t row, int64_t column) {
+    return column >= row + band.begin && column < row + band.end;
+  };
+  for (const int64_t m : {1, 6, 13, 64})
+    for (const int64_t n : {1, 16, 47, 64})
+      for (const int64_t k : {1, 24, 64, 300})
+        for (const auto& [begin, end] : {Range{-kFar, 1}, {-3, 1}, {-20, 21}, {5, kFar}, {40, 47}, {-300, -250}, {0, 0}})
+          for (int form = 0; form < 8; ++form) {
+            const bool ta = form & 1, tb = form & 2, add = form & 4;
+            const int64_t apart = form % 3 == 0 ? kNear : 0;
+            Operand a(ta ? k : m, ta ? m : k, apart);
+            const Operand b(tb ? n : k, tb ? k : n, 0), c(m, n, 3);
+            std::vector<float> whole = c.v, part = c.v;
+            Product p{m, n, k, a.v.data(), a.ld, ta, b.v.data(), b.ld, tb, whole.data(), c.ld};
+            own_product(p, 1, add);
+            p.c = part.data(), p.band = {Band::c, begin, end};
+            own_product(p, 1, add);
+            for (int64_t i = 0; i < m; ++i)
+              for (int64_t j = 0; j < n; ++j)
+                if (in(p.band, i, j)) {
+                  EXPECT_EQ(part[i * c.ld + j], whole[i * c.ld + j]) << m << " x " << n << " x " << k << " form " << form;
+                }
+
+            p.band.of = Band::a;
+            for (int64_t i = 0; i < (ta ? k : m); ++i)
+              for (int64_t j = 0; j < (ta ? m : k); ++j)
+                if (!in(p.band, i, j)) a.v[i * a.ld + j] = 0;
+            part = whole = c.v;
+            own_product(p, 1, add);
+            p.c = whole.data(), p.band = {};
+            own_product(p, 1, add);
+            EXPECT_EQ(part, whole) << m << " x " << n << " x " << k << " form " << form;
+          }
 }
 
 }  // namespace

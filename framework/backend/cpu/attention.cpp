@@ -6,11 +6,9 @@
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
-// Fewer for many keys: a tile's scores stay at 32 K elements. Few keys under a causal mask are worth not multiplying
-// those that a tile cannot see; of many, packing them for each tile would cost more.
+// Fewer for many keys: a tile's scores stay at 32 K elements.
 int64_t tile_rows(const Attention& a) {
-  const int64_t most = a.causal && a.keys <= 128 ? 24 : 64;
-  return smaller(smaller(most, larger(8, 32768 / larger(1, a.keys))), larger(1, a.queries));
+  return smaller(smaller(64, larger(8, 32768 / larger(1, a.keys))), larger(1, a.queries));
 }
 
 real* rows_at(const Heads& h, int64_t batch, int64_t head, int64_t row) {
@@ -32,6 +30,23 @@ struct Tile {
   }
   int64_t from() const { return begin(0); }
   int64_t width() const { return larger(0, end(rows - 1) - from()); }
+  // The keys that query i may see by position, counted from from(): in row i of a table (rows, width). There it is
+  // widened to whole vectors.
+  Range seen(int64_t i) const {
+    const int64_t first = smaller(width(), larger(0, begin(i) - from()));
+    return {first, larger(first, smaller(width(), end(i) - from()))};
+  }
+  Range used(int64_t i) const {
+    constexpr int64_t kLanes = kTileColumns / 2;
+    const Range r = seen(i);
+    return {r.begin / kLanes * kLanes, smaller(width(), tiles_of(r.end, kLanes) * kLanes)};
+  }
+  Band band(Band::Of of) const {
+    constexpr int64_t kFar = int64_t{1} << 40;
+    const int64_t here = position(0) - from();
+    return {of, a.window > 0 ? here - a.window + 1 : -kFar,
+            a.causal ? here + 1 : a.window > 0 ? here + a.window : kFar};
+  }
   int64_t kv_head() const { return head / (a.heads / a.kv_heads); }
   int64_t row(int64_t i) const { return (batch * a.heads + head) * a.queries + first + i; }
   // Among those of the heads that these are some of.
@@ -43,34 +58,38 @@ struct Tile {
   real* keys(const Heads& h) const { return rows_at(h, batch, kv_head(), from()); }
 };
 
-// out (rows, width) = scale * q k^T, capped.
+// out (rows, width) = scale * q k^T, capped. Here and below a row of a table is filled where it is used; elsewhere weights and
+// their gradients are zero.
 void raw_scores(const Tile& t, real* out) {
   const Attention& a = t.a;
   const int64_t width = t.width();
-  product({t.rows, width, a.d_k, t.at(a.q), a.q.row, false, t.keys(a.k), a.k.row, true, out, width},
+  product({t.rows, width, a.d_k, t.at(a.q), a.q.row, false, t.keys(a.k), a.k.row, true, out, width, nullptr,
+           t.band(Band::c)},
           static_cast<real>(a.scale), false);
   if (a.soft_cap <= 0) return;
   const real cap = static_cast<real>(a.soft_cap);
-  for (int64_t i = 0; i < t.rows * width; ++i) out[i] = cap * math::tanh(out[i] / cap);
+  for (int64_t i = 0; i < t.rows; ++i) {
+    real* s = out + i * width;
+    const Range used = t.used(i);
+    for (int64_t j = used.begin; j < used.end; ++j) s[j] = cap * math::tanh(s[j] / cap);
+  }
 }
 
 // -inf where query i may not attend.
-void hide(const Tile& t, int64_t i, real* s) {
+void hide(const Tile& t, int64_t i, Range used, real* s) {
   const Attention& a = t.a;
-  const int64_t width = t.width(), from = t.from();
+  const Range seen = t.seen(i);
   constexpr real hidden = -math::infinity<real>;
-  const int64_t begin = smaller(width, larger(0, t.begin(i) - from));
-  const int64_t end = larger(begin, smaller(width, t.end(i) - from));
-  fill(s, begin, hidden);
-  fill(s + end, width - end, hidden);
+  fill(s + used.begin, seen.begin - used.begin, hidden);
+  fill(s + seen.end, used.end - seen.end, hidden);
   if (a.attend) {
-    const int32_t* attend = a.attend + t.batch * a.keys + from;
-    for (int64_t j = begin; j < end; ++j) s[j] = attend[j] ? s[j] : hidden;
+    const int32_t* attend = a.attend + t.batch * a.keys + t.from();
+    for (int64_t j = seen.begin; j < seen.end; ++j) s[j] = attend[j] ? s[j] : hidden;
   }
   if (a.query_documents) {
     const int32_t own = a.query_documents[t.batch * a.queries + t.first + i];
-    const int32_t* documents = a.key_documents + t.batch * a.keys + from;
-    for (int64_t j = begin; j < end; ++j) s[j] = documents[j] == own ? s[j] : hidden;
+    const int32_t* documents = a.key_documents + t.batch * a.keys + t.from();
+    for (int64_t j = seen.begin; j < seen.end; ++j) s[j] = documents[j] == own ? s[j] : hidden;
   }
 }
 
@@ -80,17 +99,18 @@ void score(const Tile& t, real* scores) {
   raw_scores(t, scores);
   for (int64_t i = 0; i < t.rows; ++i) {
     real* s = scores + i * width;
+    const Range used = t.used(i);
     if (a.slopes) {
       const real slope = static_cast<const real*>(a.slopes)[t.head];
       const int64_t distance = t.position(i) - from;
-      for (int64_t j = 0; j < width; ++j) s[j] -= slope * static_cast<real>(distance - j);
+      for (int64_t j = used.begin; j < used.end; ++j) s[j] -= slope * static_cast<real>(distance - j);
     }
     if (a.bias) {
       const real* bias = static_cast<const real*>(a.bias) + t.batch * a.bias_step[0] +
                          t.head * a.bias_step[1] + (t.first + i) * a.bias_step[2] + from * a.bias_step[3];
-      for (int64_t j = 0; j < width; ++j) s[j] += bias[j * a.bias_step[3]];
+      for (int64_t j = used.begin; j < used.end; ++j) s[j] += bias[j * a.bias_step[3]];
     }
-    hide(t, i, s);
+    hide(t, i, used, s);
   }
 }
 
@@ -101,12 +121,18 @@ void weigh(real* s, int64_t width, const real* stats) {
   for (int64_t j = 0; j < width; ++j) s[j] = math::exp(s[j] - top) * scale;
 }
 
+// Zeros of row i where it is not used.
+void clear_unused(Range used, real* row, int64_t width) {
+  fill(row, used.begin, 0);
+  fill(row + used.end, width - used.end, 0);
+}
+
 // out[j] = weights[j] dropped or scaled up.
-void drop(const Tile& t, int64_t i, const real* weights, real* out, int64_t width) {
+void drop(const Tile& t, int64_t i, Range used, const real* weights, real* out) {
   const uint64_t threshold = dropout_threshold(t.a.dropout);
   const real keep = t.a.dropout < 1 ? static_cast<real>(1 / (1 - t.a.dropout)) : real(0);
   const uint64_t start = static_cast<uint64_t>(t.row_of_all(i) * t.a.keys + t.from());
-  for (int64_t j = 0; j < width; ++j)
+  for (int64_t j = used.begin; j < used.end; ++j)
     out[j] =
         random_word(t.a.key, start + static_cast<uint64_t>(j)) >= threshold ? weights[j] * keep : real(0);
 }
@@ -124,27 +150,37 @@ void forward_tile(const Tile& t, real* scores) {
   }
   score(t, scores);
   for (int64_t i = 0; i < t.rows; ++i) {
-    real* s = scores + i * width;
-    const real top = max_of(s, width);
+    real* row = scores + i * width;
+    const Range used = t.used(i);
+    real* s = row + used.begin;
+    const int64_t keys = used.end - used.begin;
+    const real top = max_of(s, keys);
     real sum = 0;
     if (top == -math::infinity<real>) {
-      fill(s, width, empty_weight(s, width));
+      fill(s, keys, empty_weight(s, keys));
     } else {
 #pragma omp simd reduction(+ : sum)
-      for (int64_t j = 0; j < width; ++j) sum += s[j] = math::exp(s[j] - top);
-      for (int64_t j = 0; j < width; ++j) s[j] *= 1 / sum;
+      for (int64_t j = 0; j < keys; ++j) sum += s[j] = math::exp(s[j] - top);
+      for (int64_t j = 0; j < keys; ++j) s[j] *= 1 / sum;
     }
     t.stats(i)[0] = top, t.stats(i)[1] = sum;
-    if (a.dropout > 0) drop(t, i, s, s, width);
+    if (a.dropout > 0) drop(t, i, used, row, row);
+    clear_unused(used, row, width);
   }
-  product({t.rows, a.d_v, width, scores, width, false, t.keys(a.v), a.v.row, false, y, a.y.row}, real(1),
-          false);
+  product({t.rows, a.d_v, width, scores, width, false, t.keys(a.v), a.v.row, false, y, a.y.row, nullptr,
+           t.band(Band::a)},
+          real(1), false);
 }
 
 // p (rows, width) = the weights, before dropout.
 void weigh_tile(const Tile& t, real* p) {
+  const int64_t width = t.width();
   score(t, p);
-  for (int64_t i = 0; i < t.rows; ++i) weigh(p + i * t.width(), t.width(), t.stats(i));
+  for (int64_t i = 0; i < t.rows; ++i) {
+    const Range used = t.used(i);
+    weigh(p + i * width + used.begin, used.end - used.begin, t.stats(i));
+    clear_unused(used, p + i * width, width);
+  }
 }
 
 // ds (rows, width), the gradient of the scores, from the weights: with m the dropout mask, dp = m (dy v^T) and
@@ -152,12 +188,15 @@ void weigh_tile(const Tile& t, real* p) {
 void score_gradients(const Tile& t, const Heads& dy, const real* p, real* ds) {
   const Attention& a = t.a;
   const int64_t width = t.width();
-  product({t.rows, width, a.d_v, t.at(dy), dy.row, false, t.keys(a.v), a.v.row, true, ds, width}, real(1),
-          false);
+  product({t.rows, width, a.d_v, t.at(dy), dy.row, false, t.keys(a.v), a.v.row, true, ds, width, nullptr,
+           t.band(Band::c)},
+          real(1), false);
   for (int64_t i = 0; i < t.rows; ++i) {
-    real* s = ds + i * width;
-    if (a.dropout > 0) drop(t, i, s, s, width);
-    softmax_gradient(p + i * width, s, s, width);
+    real* row = ds + i * width;
+    const Range used = t.used(i);
+    if (a.dropout > 0) drop(t, i, used, row, row);
+    softmax_gradient(p + i * width + used.begin, row + used.begin, row + used.begin, used.end - used.begin);
+    clear_unused(used, row, width);
   }
 }
 
@@ -185,21 +224,31 @@ void backward_tile(const Tile& t, const AttentionGradients& d, const Sums& sums,
   real* p = scratch;
   real* ds = p + t.rows * width;
   weigh_tile(t, p);
-  for (int64_t i = 0; i < t.rows && a.dropout > 0; ++i) drop(t, i, p + i * width, ds + i * width, width);
+  for (int64_t i = 0; i < t.rows && a.dropout > 0; ++i) {
+    drop(t, i, t.used(i), p + i * width, ds + i * width);
+    clear_unused(t.used(i), ds + i * width, width);
+  }
+  const Band band = t.band(Band::a);
   product({width, a.d_v, t.rows, a.dropout > 0 ? ds : p, width, true, t.at(d.dy), d.dy.row, false,
-           t.keys(d.dv), d.dv.row},
+           t.keys(d.dv), d.dv.row, nullptr, band},
           real(1), true);
   score_gradients(t, d.dy, p, ds);
   if (sums.data) sums.add(t, ds);
   if (a.soft_cap > 0) {  // the weights are not needed again: their place takes the capped scores
     const real cap = static_cast<real>(a.soft_cap);
     raw_scores(t, p);
-    for (int64_t i = 0; i < t.rows * width; ++i) ds[i] *= 1 - (p[i] / cap) * (p[i] / cap);
+    for (int64_t i = 0; i < t.rows; ++i)
+      for (int64_t j = i * width + t.used(i).begin; j < i * width + t.used(i).end; ++j)
+        ds[j] *= 1 - (p[j] / cap) * (p[j] / cap);
   }
   const real scale = static_cast<real>(a.scale);
-  product({t.rows, a.d_k, width, ds, width, false, t.keys(a.k), a.k.row, false, t.at(d.dq), d.dq.row}, scale,
+  product({t.rows, a.d_k, width, ds, width, false, t.keys(a.k), a.k.row, false, t.at(d.dq), d.dq.row,
+           nullptr, band},
+          scale,
           false);
-  product({width, a.d_k, t.rows, ds, width, true, t.at(a.q), a.q.row, false, t.keys(d.dk), d.dk.row}, scale,
+  product({width, a.d_k, t.rows, ds, width, true, t.at(a.q), a.q.row, false, t.keys(d.dk), d.dk.row,
+           nullptr, band},
+          scale,
           true);
 }
 

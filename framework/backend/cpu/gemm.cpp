@@ -78,9 +78,9 @@ void deep_product(const Product& p, const Parts& tiles, real alpha, bool add) {
 // By our own tiles, whose edges are those of register tiles. Rows share what is packed of B; a tile of columns packs
 // its own.
 void own_tiles(const Product& p, real alpha, bool add) {
-  constexpr int64_t kColumns = 6 * kTileColumns, kSmall = 65536, kTileProducts = 1 << 20;
+  constexpr int64_t kColumns = 128, kSmall = 65536, kTileProducts = 1 << 20;
   if (p.m * p.n * p.k <= kSmall) return own_product(p, alpha, add);
-  if (p.n > p.m) {
+  if (p.n > 2 * p.m) {
     const Parts columns(p.n, kColumns, kTileColumns);
     return run_tiles(columns.count, [&](int64_t t) {
       own_product(columns_of(p, columns.begin(t), columns.end(t)), alpha, add);

@@ -11,6 +11,7 @@ namespace {
 constexpr int kRows = kTileRows, kColumns = kTileColumns, kLanes = kColumns / 2;
 typedef real Vector __attribute__((vector_size(kVectorBytes), aligned(alignof(real)), may_alias));
 constexpr int64_t kDepth = 256, kStrips = 128, kPanels = 48;  // of what is packed at once
+constexpr int64_t kNear = 256;  // a transposed A whose rows are no further apart is read where it lies
 constexpr int64_t kRoom = kLanes, kPanelElements = kPanels * kDepth + kPanels / kRows * kRoom;
 
 Vector load(const real* p) { return *reinterpret_cast<const Vector*>(p); }
@@ -69,8 +70,8 @@ template <int R>
   }
 }
 
-// R rows from `from` on: `ld` apart, or packed side by side.
-template <int R, bool packed>
+// R rows from `from` on: `ld` apart; or side by side, and `ld` to the next of the depth.
+template <int R, bool side_by_side>
 void tile(int64_t depth, const real* from, int64_t ld, const real* strip, const Out& out) {
   Vector sum[R][2];
   const real* a[R];
@@ -80,7 +81,7 @@ void tile(int64_t depth, const real* from, int64_t ld, const real* strip, const 
     const Vector b0 = load(strip), b1 = load(strip + kLanes);
 #pragma GCC unroll 12
     for (int i = 0; i < R; ++i) {
-      const real x = packed ? from[p * kRows + i] : a[i][p];
+      const real x = side_by_side ? from[p * ld + i] : a[i][p];
       sum[i][0] += x * b0;
       sum[i][1] += x * b1;
     }
@@ -89,11 +90,11 @@ void tile(int64_t depth, const real* from, int64_t ld, const real* strip, const 
 }
 
 using Tile = void (*)(int64_t, const real*, int64_t, const real*, const Out&);
-template <bool packed, int... R>
-struct Heights : Heights<packed, sizeof...(R) + 1, R...> {};
-template <bool packed, int... R>
-requires(sizeof...(R) == kRows) struct Heights<packed, R...> {
-  static constexpr Tile of[] = {tile<kRows + 1 - R, packed>...};  // of[i]: i + 1 rows
+template <bool side_by_side, int... R>
+struct Heights : Heights<side_by_side, sizeof...(R) + 1, R...> {};
+template <bool side_by_side, int... R>
+requires(sizeof...(R) == kRows) struct Heights<side_by_side, R...> {
+  static constexpr Tile of[] = {tile<kRows + 1 - R, side_by_side>...};  // of[i]: i + 1 rows
 };
 
 // Rows (depth, count) as blocks (depth, width) of columns, the last filled up with zeros. A row is read from its
@@ -173,27 +174,46 @@ void pack_strips(const Product& p, int64_t d, int64_t depth, int64_t n, int64_t 
   }
 }
 
+// Of rows [m, m + rows) of C, the columns that are wanted and the depth in which A is not zero.
+Range wanted(const Product& p, int64_t m, int64_t rows) {
+  if (p.band.of != Band::c) return {0, p.n};
+  return {m + p.band.begin, m + rows - 1 + p.band.end};
+}
+Range filled(const Product& p, int64_t m, int64_t rows) {
+  if (p.band.of != Band::a) return {0, p.k};
+  return p.a_transposed ? Range{m + 1 - p.band.end, m + rows - p.band.begin}
+                        : Range{m + p.band.begin, m + rows - 1 + p.band.end};
+}
+
 // The part of a depth: rows of C, and the columns of some strips from n on.
 void multiply_strips(const Product& p, real alpha, bool add, int64_t d, int64_t depth, int64_t n,
                      int64_t width, const real* strips, real* panels) {
+  const bool packed = p.a_transposed && p.lda > kNear;
   const int64_t panel = depth * kRows + kRoom;
   for (int64_t m = 0; m < p.m; m += kPanels) {
     const int64_t height = smaller(kPanels, p.m - m);
-    if (p.a_transposed)
+    if (packed)
       pack_across<kRows>(p.a + d * p.lda + m, p.lda, depth, height, panels, panel, d + depth == p.k);
     for (int64_t j = 0; j < width; j += kColumns)
       for (int64_t i = 0; i < height; i += kRows) {
         const int64_t rows = smaller(kRows, height - i);
+        const Range columns = wanted(p, m + i, rows), deep = filled(p, m + i, rows);
+        if (n + j >= columns.end || n + j + kColumns <= columns.begin) continue;
+        const int64_t e = smaller(depth, larger(0, deep.begin - d));
+        const int64_t length = larger(0, smaller(depth, deep.end - d) - e);
+        const real* strip = strips + j * depth + e * kColumns;
         const Out out{p.c + (m + i) * p.ldc + n + j,
                       p.ldc,
                       smaller(kColumns, width - j),
                       p.bias && d == 0 ? p.bias + n + j : nullptr,
                       alpha,
                       add || d > 0};
-        if (p.a_transposed)
-          Heights<true>::of[rows - 1](depth, panels + i / kRows * panel, 0, strips + j * depth, out);
+        if (packed)
+          Heights<true>::of[rows - 1](length, panels + i / kRows * panel + e * kRows, kRows, strip, out);
+        else if (p.a_transposed)
+          Heights<true>::of[rows - 1](length, p.a + (d + e) * p.lda + m + i, p.lda, strip, out);
         else
-          Heights<false>::of[rows - 1](depth, p.a + (m + i) * p.lda + d, p.lda, strips + j * depth, out);
+          Heights<false>::of[rows - 1](length, p.a + (m + i) * p.lda + d + e, p.lda, strip, out);
       }
   }
 }
@@ -211,6 +231,15 @@ int64_t packed_elements(int64_t k, int64_t n) { return k * tiles_of(n, kColumns)
 // Depth by depth, and within each strip by strip.
 void pack(const Product& p, real* packed) {
   const int64_t all = tiles_of(p.n, kColumns) * kColumns;
+  if (!p.b_transposed) {  // a part is some whole rows of a depth, read from beginning to end
+    const int64_t rows = larger(8, kGrain / larger(1, all)), parts = tiles_of(kDepth, rows);
+    return run_tiles(tiles_of(p.k, kDepth) * parts, [&](int64_t t) {
+      const int64_t d = t / parts * kDepth, depth = smaller(kDepth, p.k - d), e = t % parts * rows;
+      if (e < depth)
+        pack_across<kColumns>(p.b + (d + e) * p.ldb, p.ldb, smaller(rows, depth - e), p.n, packed + d * all + e * kColumns,
+                              depth * kColumns, false);
+    });
+  }
   // A part is some strips of a depth.
   const int64_t strips = larger(1, kGrain / (kDepth * kColumns)), parts = tiles_of(p.n, strips * kColumns);
   run_tiles(tiles_of(p.k, kDepth) * parts, [&](int64_t t) {

@@ -6,6 +6,16 @@
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 
+struct Range {
+  int64_t begin, end;
+};
+
+// Of row i of a matrix, as it lies in memory, the columns [i + begin, i + end).
+struct Band {
+  enum Of { all, a, c } of = all;  // A is zero outside of it, or of C no more is wanted: then it need not be computed
+  int64_t begin = 0, end = 0;
+};
+
 // C (m, n) = alpha op(A) op(B) + bias, or added to C, row-major; an operand that is transposed is stored so.
 struct Product {
   int64_t m, n, k;
@@ -18,6 +28,7 @@ struct Product {
   real* c;
   int64_t ldc;
   const real* bias = nullptr;  // (n)
+  Band band = {};
 };
 
 // Of a register tile of C. A test names other sizes than the processor's.
