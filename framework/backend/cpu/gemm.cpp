@@ -35,15 +35,16 @@ Product depth_of(Product p, int64_t begin, int64_t end) {
   return p;
 }
 
-// The parts of [0, n): about `about` each, a multiple of `step`, equal but for the last.
+// The parts of [0, n): about `about` each, multiples of `step` that differ by one at most, the larger ones spread among
+// the others, so that each half of them is half of all.
 struct Parts {
-  int64_t n, count, size;
-  Parts(int64_t n, int64_t about, int64_t step = 1) : n(n), count(larger(1, (n + about / 2) / about)) {
-    size = tiles_of(tiles_of(n, count), step) * step;
-    count = larger(1, tiles_of(n, size));
+  int64_t n, step, steps, count;
+  Parts(int64_t n, int64_t about, int64_t step = 1)
+      : n(n), step(step), steps(tiles_of(n, step)), count(larger(1, (n + about / 2) / about)) {
+    count = larger(1, tiles_of(steps, tiles_of(steps, count)));
   }
-  int64_t begin(int64_t i) const { return i * size; }
-  int64_t end(int64_t i) const { return smaller(n, (i + 1) * size); }
+  int64_t begin(int64_t i) const { return smaller(n, i * steps / count * step); }
+  int64_t end(int64_t i) const { return begin(i + 1); }
 };
 
 Product tile_of(const Product& p, const Parts& parts, int64_t i) {
@@ -90,7 +91,7 @@ void own_tiles(const Product& p, real alpha, bool add) {
   const Parts rows(p.m, p.a_transposed ? 18 : 48, kTileRows);
   const int64_t wanted = p.a_transposed ? tiles_of(kEnoughTiles / 2, rows.count)
                                         : larger(tiles_of(kEnoughTiles, rows.count),
-                                                 rows.size * p.n * p.k / kTileProducts);
+                                                 rows.end(0) * p.n * p.k / kTileProducts);
   const Parts columns(p.n, larger(kTileColumns, p.n / larger(1, wanted)), kTileColumns);
   Scratch packed(packed_elements(p.k, p.n));
   pack(p, packed.data());
