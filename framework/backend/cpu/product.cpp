@@ -77,6 +77,7 @@ void tile(int64_t depth, const real* from, int64_t ld, const real* strip, const 
   const real* a[R];
 #pragma GCC unroll 12
   for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = Vector{}, a[i] = from + i * ld;
+#pragma GCC unroll 8  // fewer instructions beside the products: a core that is shared is slowed less
   for (int64_t p = 0; p < depth; ++p, strip += kColumns) {
     const Vector b0 = load(strip), b1 = load(strip + kLanes);
 #pragma GCC unroll 12
