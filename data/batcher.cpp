@@ -5,6 +5,7 @@
 
 #include "data/tokenizer.h"
 #include "framework/core/error.h"
+#include "framework/core/memory.h"
 #include "framework/core/rng.h"
 
 namespace bonsai {
@@ -36,7 +37,7 @@ Batch Batcher::random(const BatchIndex& index, int64_t batch_size) const {
   RandomStream stream{index.seed, static_cast<uint32_t>(index.step),
                       static_cast<uint16_t>(index.micro_batch)};
   const RandomKey key = stream.draw("data.batch");
-  std::vector<int64_t> starts(static_cast<size_t>(batch_size));
+  std::vector<int64_t, PoolAllocator<int64_t>> starts(static_cast<size_t>(batch_size));
   for (size_t row = 0; row < starts.size(); ++row) {
     const double u = random_uniform(key, static_cast<uint64_t>(index.first_row) + row);
     starts[row] = static_cast<int64_t>(u * static_cast<double>(windows()));

@@ -28,7 +28,7 @@
 namespace bonsai {
 
 class Tape;
-using Grads = std::vector<Tensor>;  // one an input; undefined means zero, or given to the sink
+using Grads = std::vector<Tensor, PoolAllocator<Tensor>>;  // one an input; undefined means zero, or given to the sink
 using Refs = std::initializer_list<TensorRef>;
 
 struct NoArgs {};

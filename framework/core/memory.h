@@ -53,4 +53,16 @@ class Pool {
 Pool& pool(Device device);
 void install_memory(Device::Type type, DeviceMemory memory);
 
+// The standard library's small objects of a step, from the host's pool as its tensors are.
+template <class T>
+struct PoolAllocator {
+  using value_type = T;
+  PoolAllocator() = default;
+  template <class U>
+  PoolAllocator(const PoolAllocator<U>&) {}
+  T* allocate(size_t n) { return static_cast<T*>(pool({}).take(n * sizeof(T))); }
+  void deallocate(T* block, size_t n) { pool({}).give_back(block, n * sizeof(T)); }
+  bool operator==(const PoolAllocator&) const = default;
+};
+
 }  // namespace bonsai

@@ -131,7 +131,7 @@ Tensor Tensor::with_parameter(Parameter* parameter) const {
 }
 
 Tensor empty(const Shape& shape, DType dtype, Device device) {
-  return Tensor(std::make_shared<Storage>(checked_bytes(shape, size_of(dtype)), device), 0, shape,
+  return Tensor(std::allocate_shared<Storage>(PoolAllocator<Storage>(), checked_bytes(shape, size_of(dtype)), device), 0, shape,
                 dtype);
 }
 
