@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "framework/core/error.h"
+#include "framework/core/tensor.h"  // for how shapes read in messages
 
 namespace bonsai {
 
@@ -29,8 +30,7 @@ std::string Shape::str() const {
 }
 
 int checked_axis(const char* op, const Shape& shape, int axis) {
-  check(axis >= -shape.rank && axis < shape.rank, op, "axis {} does not exist in {}", axis,
-        shape.str());
+  check(axis >= -shape.rank && axis < shape.rank, op, "axis {} does not exist in {}", axis, shape);
   return axis < 0 ? axis + shape.rank : axis;
 }
 
@@ -52,7 +52,7 @@ Shape broadcast(const char* op, const Shape& a, const Shape& b) {
     const int64_t from_a = i <= a.rank ? a[-i] : 1;
     const int64_t from_b = i <= b.rank ? b[-i] : 1;
     check(from_a == from_b || from_a == 1 || from_b == 1, op, "shapes do not broadcast: {} and {}",
-          a.str(), b.str());
+          a, b);
     out[-i] = from_a == 1 ? from_b : from_a;
   }
   return out;
@@ -72,8 +72,7 @@ size_t checked_bytes(const Shape& shape, size_t element) {
     none |= shape.dim[i] == 0;
     if (shape.dim[i]) overflow |= __builtin_mul_overflow(bytes, static_cast<size_t>(shape.dim[i]), &bytes);
   }
-  check(!overflow && bytes <= (size_t{1} << 62), "shape", "{} needs more bytes than can be counted",
-        shape.str());
+  check(!overflow && bytes <= (size_t{1} << 62), "shape", "{} needs more bytes than can be counted", shape);
   return none ? 0 : bytes;
 }
 
