@@ -21,19 +21,16 @@ struct Tile {
   int64_t batch, head, first, rows;
 
   int64_t position(int64_t i) const { return first + i + a.keys - a.queries; }
-  int64_t begin(int64_t i) const {
-    return a.window > 0 ? smaller(a.keys, larger(0, position(i) - a.window + 1)) : 0;
-  }
-  int64_t end(int64_t i) const {
-    const int64_t reach = a.causal ? 1 : a.window > 0 ? a.window : a.keys + a.queries;
-    return larger(0, smaller(a.keys, position(i) + reach));
-  }
+  // How many keys before its own position a query may see, and where those after it end.
+  int64_t before() const { return a.window > 0 ? a.window - 1 : a.keys + a.queries; }
+  int64_t after() const { return a.causal ? 1 : a.window > 0 ? a.window : a.keys + a.queries; }
+  int64_t begin(int64_t i) const { return smaller(a.keys, larger(0, position(i) - before())); }
+  int64_t end(int64_t i) const { return larger(0, smaller(a.keys, position(i) + after())); }
   int64_t from() const { return begin(0); }
   int64_t width() const { return larger(0, end(rows - 1) - from()); }
-  // The keys that query i may see by position, counted from from(): in row i of a table (rows, width). There it is
-  // widened to whole vectors.
+  // Of row i of a table (rows, width): the keys that query i may see by position, and these widened to whole vectors.
   Range seen(int64_t i) const {
-    const int64_t first = smaller(width(), larger(0, begin(i) - from()));
+    const int64_t first = smaller(width(), begin(i) - from());
     return {first, larger(first, smaller(width(), end(i) - from()))};
   }
   Range used(int64_t i) const {
@@ -42,10 +39,8 @@ struct Tile {
     return {r.begin / kLanes * kLanes, smaller(width(), tiles_of(r.end, kLanes) * kLanes)};
   }
   Band band(Band::Of of) const {
-    constexpr int64_t kFar = int64_t{1} << 40;
-    const int64_t here = position(0) - from();
-    return {of, a.window > 0 ? here - a.window + 1 : -kFar,
-            a.causal ? here + 1 : a.window > 0 ? here + a.window : kFar};
+    const int64_t own = position(0) - from();
+    return {of, own - before(), own + after()};
   }
   int64_t kv_head() const { return head / (a.heads / a.kv_heads); }
   int64_t row(int64_t i) const { return (batch * a.heads + head) * a.queries + first + i; }
@@ -58,8 +53,8 @@ struct Tile {
   real* keys(const Heads& h) const { return rows_at(h, batch, kv_head(), from()); }
 };
 
-// out (rows, width) = scale * q k^T, capped. Here and below a row of a table is filled where it is used; elsewhere weights and
-// their gradients are zero.
+// out (rows, width) = scale * q k^T, capped. Here and below a row of a table is filled where it is used; elsewhere
+// weights and their gradients are zero.
 void raw_scores(const Tile& t, real* out) {
   const Attention& a = t.a;
   const int64_t width = t.width();
