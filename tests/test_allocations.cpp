@@ -127,12 +127,14 @@ TEST(Allocations, TheCountersSeeThisProgramsAllocations) {
 
 TEST(Allocations, FiveThousandStepsKeepNothing) {
   const TinyRun run({"model.d_model=8", "model.n_heads=1", "model.block_size=4", "trainer.accumulation=1"});
+  const Threads one(1);  // a second that gets its first tile late touches its stack late
   Trainer trainer(run.config);
   for (int step = 0; step < 500; ++step) trainer.step(step);
   const int64_t before = status("RssAnon"), in_use = pool({}).statistics().in_use;
+  const size_t held = ::mallinfo2().uordblks;
   for (int step = 500; step < 5500; ++step) trainer.step(step);
-  const int64_t after = status("RssAnon");
-  EXPECT_LE(after, before) << "resident memory grew by " << after - before << " bytes";
+  EXPECT_EQ(::mallinfo2().uordblks, held) << "bytes of malloc";
+  EXPECT_LT(status("RssAnon") - before, 5000) << "the system counts in pages, late: a byte a step is one";
   EXPECT_EQ(pool({}).statistics().in_use, in_use);
 }
 

@@ -57,7 +57,8 @@ TEST(Product, EverySizeAroundATilesEdgeIsRight) {
         if (m * n * k < 300000 || (m + n + k) % 7 == 0)
           for (int form = 0; form < 8; ++form) check_product(m, n, k, form);
   for (const int64_t m : sizes)  // rows of A far from each other
-    for (int form = 0; form < 8; ++form) check_product(m, 17, 300, form, kNear);
+    for (const int64_t k : {0, 1, 7, 8, 31, 256, 257, 300})
+      for (int form = 0; form < 8; ++form) check_product(m, 17, k, form, kNear);
 }
 
 // Outside of its band A is zero, and C is not looked at.
@@ -66,8 +67,8 @@ TEST(Product, OfABandThePartThatIsWantedIsRight) {
   const auto in = [](const Band& band, int64_t row, int64_t column) {
     return column >= row + band.begin && column < row + band.end;
   };
-  for (const int64_t m : {1, 6, 13, 64})
-    for (const int64_t n : {1, 16, 47, 64})
+  for (const int64_t m : {1, 13, 64})
+    for (const int64_t n : {1, 16, 47, 161})
       for (const int64_t k : {1, 24, 64, 300})
         for (const auto& [begin, end] : {Range{-kFar, 1}, {-3, 1}, {-20, 21}, {5, kFar}, {40, 47}, {-300, -250}, {0, 0}})
           for (int form = 0; form < 8; ++form) {

@@ -372,10 +372,10 @@ TEST(Program, ACudaDeviceThatIsNotThereIsOneSentence) {
   const std::string doctor = p.run({"doctor"}).out;
   EXPECT_NE(doctor.find("cuda        none: the CUDA library cannot be loaded: /nowhere"), std::string::npos) << doctor;
   ::unsetenv("BONSAI_CUDA_LIBRARY");
-  for (const std::string device : {"", "gpu", "cuda:", "cuda:x", "cuda:+0", "cuda:0.0", "cuda:128", "cpu:0"})
+  for (const std::string device : {"", "gpu", "cuda:", "cuda:x", "cuda:+0", "cuda:-0", "cuda:0.0", "cuda:128", "cpu:0"})
     for (const std::string command : {"train", "evaluate"})
       expect_failure(p.run({command, "tiny.yaml", "--device", device}), 2,
-                     {"--device: must be cpu, cuda or cuda:N, got '" + device + "'"});
+                     {"--device: must be cpu, cuda or cuda:N with N from 0 to 127, got '" + device + "'"});
 }
 
 TEST(Program, ChecksGradientsAndTimesStepsOfAConfig) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "framework/backend/backend.h"
 #include "framework/config/yaml.h"
@@ -68,10 +69,11 @@ CLI::Validator device_name() {
   return CLI::Validator(
       [](std::string& text) {
         constexpr std::string_view kNumbered = "cuda:";
-        std::string index = text.starts_with(kNumbered) ? text.substr(kNumbered.size()) : "0";
-        const bool named = text == "cpu" || text == "cuda" || text.starts_with(kNumbered);
-        const bool good = named && whole_number(0)(index).empty() && std::stoll(index) <= 127;
-        return good ? std::string() : fmt::format("must be cpu, cuda or cuda:N, got '{}'", text);
+        if (text == "cpu" || text == "cuda") return std::string();
+        const std::string index = text.starts_with(kNumbered) ? text.substr(kNumbered.size()) : "";
+        const bool number = !index.empty() && index.size() <= 3 && index.find_first_not_of("0123456789") == index.npos;
+        if (number && std::stoi(index) <= std::numeric_limits<int8_t>::max()) return std::string();
+        return fmt::format("must be cpu, cuda or cuda:N with N from 0 to 127, got '{}'", text);
       },
       "");
 }

@@ -53,13 +53,13 @@ class Pool {
 Pool& pool(Device device);
 void install_memory(Device::Type type, DeviceMemory memory);
 
-// The standard library's small objects of a step, from the host's pool as its tensors are.
+// Containers and control blocks from the host's pool, which keeps them for the next step.
 template <class T>
 struct PoolAllocator {
   using value_type = T;
   PoolAllocator() = default;
   template <class U>
-  PoolAllocator(const PoolAllocator<U>&) {}
+  PoolAllocator(const PoolAllocator<U>&) noexcept {}
   T* allocate(size_t n) { return static_cast<T*>(pool({}).take(n * sizeof(T))); }
   void deallocate(T* block, size_t n) { pool({}).give_back(block, n * sizeof(T)); }
   bool operator==(const PoolAllocator&) const = default;

@@ -6,9 +6,11 @@
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
-// Fewer for many keys: a tile's scores stay at 32 K elements.
+// Fewer for many keys: a tile's scores stay at 32 K elements. A BLAS knows no band: a lower tile leaves some of what is
+// masked to it.
 int64_t tile_rows(const Attention& a) {
-  return smaller(smaller(64, larger(8, 32768 / larger(1, a.keys))), larger(1, a.queries));
+  const int64_t most = a.causal && a.keys <= 128 && !prefers_own() ? 24 : 64;
+  return smaller(smaller(most, larger(8, 32768 / larger(1, a.keys))), larger(1, a.queries));
 }
 
 real* rows_at(const Heads& h, int64_t batch, int64_t head, int64_t row) {
@@ -34,7 +36,6 @@ struct Tile {
     return {first, larger(first, smaller(width(), end(i) - from()))};
   }
   Range used(int64_t i) const {
-    constexpr int64_t kLanes = kTileColumns / 2;
     const Range r = seen(i);
     return {r.begin / kLanes * kLanes, smaller(width(), tiles_of(r.end, kLanes) * kLanes)};
   }
@@ -109,17 +110,17 @@ void score(const Tile& t, real* scores) {
   }
 }
 
-// Row i of the scores becomes weights, given its largest score and sum of exponentials.
-void weigh(real* s, int64_t width, const real* stats) {
-  if (stats[0] == -math::infinity<real>) return fill(s, width, empty_weight(s, width));
+// Scores of a row become weights, given its largest score and sum of exponentials.
+void weigh(real* s, int64_t keys, const real* stats) {
+  if (stats[0] == -math::infinity<real>) return fill(s, keys, empty_weight(s, keys));
   const real top = stats[0], scale = 1 / stats[1];
-  for (int64_t j = 0; j < width; ++j) s[j] = math::exp(s[j] - top) * scale;
+  for (int64_t j = 0; j < keys; ++j) s[j] = math::exp(s[j] - top) * scale;
 }
 
-// Zeros of row i where it is not used.
-void clear_unused(Range used, real* row, int64_t width) {
-  fill(row, used.begin, 0);
-  fill(row + used.end, width - used.end, 0);
+// Zeros where the query of this row sees no key by position: not even a NaN of the row stays there.
+void clear_unseen(Range seen, real* row, int64_t width) {
+  fill(row, seen.begin, 0);
+  fill(row + seen.end, width - seen.end, 0);
 }
 
 // out[j] = weights[j] dropped or scaled up.
@@ -160,7 +161,7 @@ void forward_tile(const Tile& t, real* scores) {
     }
     t.stats(i)[0] = top, t.stats(i)[1] = sum;
     if (a.dropout > 0) drop(t, i, used, row, row);
-    clear_unused(used, row, width);
+    clear_unseen(t.seen(i), row, width);
   }
   product({t.rows, a.d_v, width, scores, width, false, t.keys(a.v), a.v.row, false, y, a.y.row, nullptr,
            t.band(Band::a)},
@@ -174,7 +175,7 @@ void weigh_tile(const Tile& t, real* p) {
   for (int64_t i = 0; i < t.rows; ++i) {
     const Range used = t.used(i);
     weigh(p + i * width + used.begin, used.end - used.begin, t.stats(i));
-    clear_unused(used, p + i * width, width);
+    clear_unseen(t.seen(i), p + i * width, width);
   }
 }
 
@@ -191,7 +192,7 @@ void score_gradients(const Tile& t, const Heads& dy, const real* p, real* ds) {
     const Range used = t.used(i);
     if (a.dropout > 0) drop(t, i, used, row, row);
     softmax_gradient(p + i * width + used.begin, row + used.begin, row + used.begin, used.end - used.begin);
-    clear_unused(used, row, width);
+    clear_unseen(t.seen(i), row, width);
   }
 }
 
@@ -221,7 +222,7 @@ void backward_tile(const Tile& t, const AttentionGradients& d, const Sums& sums,
   weigh_tile(t, p);
   for (int64_t i = 0; i < t.rows && a.dropout > 0; ++i) {
     drop(t, i, t.used(i), p + i * width, ds + i * width);
-    clear_unused(t.used(i), ds + i * width, width);
+    clear_unseen(t.seen(i), ds + i * width, width);
   }
   const Band band = t.band(Band::a);
   product({width, a.d_v, t.rows, a.dropout > 0 ? ds : p, width, true, t.at(d.dy), d.dy.row, false,
@@ -232,9 +233,11 @@ void backward_tile(const Tile& t, const AttentionGradients& d, const Sums& sums,
   if (a.soft_cap > 0) {  // the weights are not needed again: their place takes the capped scores
     const real cap = static_cast<real>(a.soft_cap);
     raw_scores(t, p);
-    for (int64_t i = 0; i < t.rows; ++i)
-      for (int64_t j = i * width + t.used(i).begin; j < i * width + t.used(i).end; ++j)
+    for (int64_t i = 0; i < t.rows; ++i) {
+      const Range used = t.used(i);
+      for (int64_t j = i * width + used.begin; j < i * width + used.end; ++j)
         ds[j] *= 1 - (p[j] / cap) * (p[j] / cap);
+    }
   }
   const real scale = static_cast<real>(a.scale);
   product({t.rows, a.d_k, width, ds, width, false, t.keys(a.k), a.k.row, false, t.at(d.dq), d.dq.row,

@@ -1,9 +1,9 @@
 // Matrix products, cut into tiles by shape alone.
 //
-// Where this level's own tiles are fast, rows of C are cut and share a packed B, or columns where there are more of
-// them. Otherwise a tile is one single-threaded OpenBLAS call: about 96 rows, or columns where n > m; where that gives
-// too few tiles for the processors of a small machine, k is cut as well and the partial products are added in order.
-// Up to four rows go to gemv. The bits depend on where the tiles lie, which is a function of the shape.
+// Where this level's own tiles are fast, rows of C are cut and share a packed B, or columns where there are far more of
+// them. Otherwise a tile is one single-threaded OpenBLAS call: about 96 rows, or columns where n > m; where that gives too
+// few tiles for the processors of a small machine, k is cut as well and the partial products are added in order. Up to
+// four rows go to gemv. The bits depend on where the tiles lie, which is a function of the shape.
 #include "framework/backend/cpu/gemm.h"
 
 #include "framework/backend/cpu/product.h"
@@ -87,7 +87,7 @@ void own_tiles(const Product& p, real alpha, bool add) {
       own_product(columns_of(p, columns.begin(t), columns.end(t)), alpha, add);
     });
   }
-  // A transposed A is packed by each tile that reads it: rather fewer rows than some of the columns.
+  // A transposed A may be packed by each tile that reads it: rather fewer rows than some of the columns.
   const Parts rows(p.m, p.a_transposed ? 18 : 48, kTileRows);
   const int64_t wanted = p.a_transposed ? tiles_of(kEnoughTiles / 2, rows.count)
                                         : larger(tiles_of(kEnoughTiles, rows.count),

@@ -1,5 +1,6 @@
 // A register tile of C takes a whole depth of A and B before it is written. B lies packed in strips as wide as the
-// tile; A is read where it lies, or packed into panels as high as the tile where it is transposed.
+// tile; A is read where it lies, or packed into panels as high as the tile where it is transposed and its rows are far
+// apart.
 // Goto & van de Geijn 2008, doi:10.1145/1356052.1356053
 #include "framework/backend/cpu/product.h"
 
@@ -8,7 +9,7 @@
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
-constexpr int kRows = kTileRows, kColumns = kTileColumns, kLanes = kColumns / 2;
+constexpr int kRows = kTileRows, kColumns = kTileColumns;
 typedef real Vector __attribute__((vector_size(kVectorBytes), aligned(alignof(real)), may_alias));
 constexpr int64_t kDepth = 256, kStrips = 128, kPanels = 48;  // of what is packed at once
 constexpr int64_t kNear = 256;  // a transposed A whose rows are no further apart is read where it lies
@@ -237,8 +238,8 @@ void pack(const Product& p, real* packed) {
     return run_tiles(tiles_of(p.k, kDepth) * parts, [&](int64_t t) {
       const int64_t d = t / parts * kDepth, depth = smaller(kDepth, p.k - d), e = t % parts * rows;
       if (e < depth)
-        pack_across<kColumns>(p.b + (d + e) * p.ldb, p.ldb, smaller(rows, depth - e), p.n, packed + d * all + e * kColumns,
-                              depth * kColumns, false);
+        pack_across<kColumns>(p.b + (d + e) * p.ldb, p.ldb, smaller(rows, depth - e), p.n,
+                              packed + d * all + e * kColumns, depth * kColumns, false);
     });
   }
   // A part is some strips of a depth.

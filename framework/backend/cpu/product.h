@@ -10,9 +10,10 @@ struct Range {
   int64_t begin, end;
 };
 
-// Of row i of a matrix, as it lies in memory, the columns [i + begin, i + end).
+// Of row i of a matrix, as it lies in memory, the columns [i + begin, i + end): outside of it A is zero, what B holds
+// there being left out or multiplied by zero; or of C nothing is wanted, and need not be computed. `all`: no band.
 struct Band {
-  enum Of { all, a, c } of = all;  // A is zero outside of it, or of C no more is wanted: then it need not be computed
+  enum Of { all, a, c } of = all;
   int64_t begin = 0, end = 0;
 };
 
@@ -41,7 +42,7 @@ inline constexpr int kVectorBytes = 32, kTileRows = 6;
 #else
 inline constexpr int kVectorBytes = 16, kTileRows = 6;
 #endif
-inline constexpr int kTileColumns = 2 * kVectorBytes / static_cast<int>(sizeof(real));
+inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(real)), kTileColumns = 2 * kLanes;
 
 // Whether this level's tiles are as wide as a BLAS's, or there is none that is right. f64 is built for the lowest
 // level alone.

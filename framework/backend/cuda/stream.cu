@@ -35,11 +35,7 @@ struct Opened {
 };
 Opened opened;  // ends with the process: tensors may outlive main
 
-// Memory of the device until the process ends.
-template <class T>
-void keep(T*& block, size_t bytes) {
-  gpu::check(cudaMalloc(reinterpret_cast<void**>(&block), bytes), ("cudaMalloc of " + std::to_string(bytes) + " bytes").c_str());
-}
+constexpr size_t kOwn = kWorkspace + kMailbox + 2 * sizeof(Faults);  // bytes, until the process ends
 
 // Calls come from whichever thread trains; each knows its own current device.
 void enter() { gpu::check(cudaSetDevice(opened.index), "cudaSetDevice"); }
@@ -129,14 +125,20 @@ void open_stream(int index, const Host& host) {
     gpu::check(cudaMallocHost(reinterpret_cast<void**>(&slot.bytes), kSlotBytes), "cudaMallocHost");
     gpu::check(cudaEventCreateWithFlags(&slot.read, cudaEventDisableTiming), "cudaEventCreate");
   }
-  keep(opened.mailbox, kMailbox + sizeof(Faults));
-  keep(opened.faults, sizeof(Faults));
+  size_t free = 0, total = 0;
+  gpu::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  if (free < kOwn)
+    throw std::runtime_error("of the device's " + std::to_string(total) + " bytes " + std::to_string(free) +
+                             " are free, and the backend itself takes " + std::to_string(kOwn) +
+                             "; end what else uses the device, or choose another by --device cuda:N");
+  gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.mailbox), kMailbox + sizeof(Faults)), "cudaMalloc");
+  gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.faults), sizeof(Faults)), "cudaMalloc");
   gpu::check(cudaMemsetAsync(opened.mailbox, 0, kMailbox + sizeof(Faults), opened.stream), "cudaMemsetAsync");
   gpu::check(cudaMemsetAsync(opened.faults, 0, sizeof(Faults), opened.stream), "cudaMemsetAsync");
   gpu::check(cublasCreate(&opened.blas), "cublasCreate");
   gpu::check(cublasLtCreate(&opened.blas_lt), "cublasLtCreate");
   gpu::check(cublasSetStream(opened.blas, opened.stream), "cublasSetStream");
-  keep(opened.workspace, kWorkspace);
+  gpu::check(cudaMalloc(&opened.workspace, kWorkspace), "cudaMalloc");
   gpu::check(cublasSetWorkspace(opened.blas, opened.workspace, kWorkspace), "cublasSetWorkspace");
   opened.host = host;  // until here an error is why the device cannot be used
 }
@@ -202,12 +204,8 @@ void synchronise() { gpu::check(cudaStreamSynchronize(opened.stream), "cudaStrea
 namespace gpu {
 namespace {
 
-void end(const char* call, const char* status, bool no_memory) {
-  std::string text = std::string(call) + " failed: " + status;
-  size_t free = 0, total = 0;
-  if (no_memory && cudaMemGetInfo(&free, &total) == cudaSuccess)
-    text += "; of its " + std::to_string(total) + " bytes " + std::to_string(free) +
-            " are free: end what else uses the device, or choose another by device.index or --device";
+void end(const char* call, const char* status) {
+  const std::string text = std::string(call) + " failed: " + status;
   if (!bonsai::cuda::opened.host.fail) throw std::runtime_error(text);
   bonsai::cuda::opened.host.fail("cuda", text.c_str());
 }
@@ -215,10 +213,10 @@ void end(const char* call, const char* status, bool no_memory) {
 }  // namespace
 
 void check(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) end(call, cudaGetErrorString(status), status == cudaErrorMemoryAllocation);
+  if (status != cudaSuccess) end(call, cudaGetErrorString(status));
 }
 void check(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) end(call, cublasGetStatusString(status), status == CUBLAS_STATUS_ALLOC_FAILED);
+  if (status != CUBLAS_STATUS_SUCCESS) end(call, cublasGetStatusString(status));
 }
 
 }  // namespace gpu
