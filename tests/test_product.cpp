@@ -50,14 +50,15 @@ void check_product(int64_t m, int64_t n, int64_t k, int form, int64_t apart = 0)
 }
 
 TEST(Product, EverySizeAroundATilesEdgeIsRight) {
-  const std::vector<int64_t> sizes = {0, 1, 5, 6, 7, 12, 13, 16, 17, 32, 33, 48, 49, 97, 129};
+  const std::vector<int64_t> sizes = {0, 1, 5, 6, 7, 12, 13, 16, 17, 32, 33, 48, 49, 97, 129},
+                             depths = {0, 1, 7, 8, 31, 256, 257, 300};
   for (const int64_t m : sizes)
     for (const int64_t n : sizes)
-      for (const int64_t k : {0, 1, 7, 8, 31, 256, 257, 300})
+      for (const int64_t k : depths)
         if (m * n * k < 300000 || (m + n + k) % 7 == 0)
           for (int form = 0; form < 8; ++form) check_product(m, n, k, form);
   for (const int64_t m : sizes)  // rows of A far from each other
-    for (const int64_t k : {0, 1, 7, 8, 31, 256, 257, 300})
+    for (const int64_t k : depths)
       for (int form = 0; form < 8; ++form) check_product(m, 17, k, form, kNear);
 }
 
