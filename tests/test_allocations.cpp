@@ -90,10 +90,11 @@ void expect_no_allocation(const RunConfig& config, int threads, const char* name
   constexpr int kFirst = 2, kLast = 20;
   for (int step = 0; step < kFirst; ++step) trainer.step(step);
   const auto misses = pool({}).statistics().misses;
-  const auto before = heap();
+  size_t before = 0;
   std::string error;
   {
     const NoMoreMemory limit;
+    before = heap();
     counts.calls = counts.maps = 0;
     error = error_of([&] {
       for (int step = kFirst; step < kLast; ++step) trainer.step(step);

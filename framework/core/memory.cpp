@@ -1,5 +1,7 @@
 #include "framework/core/memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -34,15 +36,40 @@ int size_class(size_t bytes) {
 }
 size_t class_bytes(int c) { return size_t(8 + c % 8) << (c / 8 + 3); }
 
+// Huge pages, where the system gives them: a product reads rows that lie far apart, and of small pages each is another
+// miss of the TLB. Blocks smaller than one are cut from slabs, which are never returned. The caller holds the pool's
+// lock.
+constexpr size_t kHugePage = size_t{2} << 20, kSlab = 8 * kHugePage;
+
+char* in_huge_pages(size_t bytes, size_t backed) {
+  void* block = nullptr;
+  if (posix_memalign(&block, kHugePage, bytes) != 0) return nullptr;
+#if defined(MADV_HUGEPAGE)
+  madvise(block, backed / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish: small pages do as well
+#endif
+  return static_cast<char*>(block);
+}
+
 void* host_allocate(size_t bytes) {
-  return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  // Of a size class at least seven eighths are asked for; what lies behind is not to be backed by memory.
+  if (bytes >= kHugePage) return in_huge_pages(bytes, bytes / 8 * 7);
+  static char* slab = nullptr;
+  static size_t left = 0;
+  bytes = (bytes + 63) / 64 * 64;
+  if (left < bytes) {
+    char* next = in_huge_pages(kSlab, kSlab);
+    if (!next) return nullptr;
+    slab = next, left = kSlab;
+  }
+  left -= bytes;
+  return slab + left;
 }
 void host_copy(void* to, const void* from, size_t bytes) {
   if (bytes) std::memcpy(to, from, bytes);
 }
 void host_synchronise() {}
 
-constexpr DeviceMemory kHost{host_allocate, std::free, host_copy, host_synchronise};
+constexpr DeviceMemory kHost{host_allocate, std::free, host_copy, host_synchronise, nullptr, kHugePage};
 
 std::array<std::unique_ptr<Pool>, kDeviceTypes>& pools() {
   // Never destroyed: tensors with static lifetime give their blocks back after main.
@@ -107,11 +134,11 @@ void Pool::trim() {
 }
 
 void Pool::trim_locked() {
-  for (auto& list : free_) {
-    for (void* block : list) memory_.release(block);
-    list.clear();
+  for (int c = memory_.smallest_released ? size_class(memory_.smallest_released) : 0; c < static_cast<int>(free_.size()); ++c) {
+    for (void* block : free_[c]) memory_.release(block);
+    statistics_.cached -= class_bytes(c) * free_[c].size();
+    free_[c].clear();
   }
-  statistics_.cached = 0;
 }
 
 Pool::Statistics Pool::statistics() const {

@@ -18,6 +18,7 @@ struct DeviceMemory {
   void (*copy)(void* to, const void* from, size_t bytes);
   void (*synchronise)();
   int64_t (*free_bytes)() = nullptr;  // that are left; null where the system alone knows
+  size_t smallest_released = 0;       // of the blocks that `release` takes
 };
 
 // Blocks are rounded up to size classes, eight a doubling (at most 12.5 % lost), and kept when freed:
@@ -35,7 +36,7 @@ class Pool {
 
   void* take(size_t bytes);  // at least 64-byte aligned; throws, naming the size, when none is left
   void give_back(void* block, size_t bytes);  // the same number of bytes
-  void trim();                                // returns every cached block to the device
+  void trim();  // returns cached blocks to the device: all that it takes
   Statistics statistics() const;
   const DeviceMemory& memory() const { return memory_; }
 
