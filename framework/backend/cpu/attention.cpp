@@ -6,10 +6,12 @@
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
+constexpr int64_t kMostRows = 64;
+
 // Fewer for many keys: a tile's scores stay at 32 K elements. A BLAS knows no band: a lower tile leaves some of what is
 // masked to it.
 int64_t tile_rows(const Attention& a) {
-  const int64_t most = a.causal && a.keys <= 128 && !prefers_own() ? 24 : 64;
+  const int64_t most = a.causal && a.keys <= 128 && !prefers_own() ? 24 : kMostRows;
   return smaller(smaller(most, larger(8, 32768 / larger(1, a.keys))), larger(1, a.queries));
 }
 
@@ -17,32 +19,39 @@ real* rows_at(const Heads& h, int64_t batch, int64_t head, int64_t row) {
   return static_cast<real*>(h.data) + batch * h.batch + head * h.head + row * h.row;
 }
 
-// Some queries of one head. Keys are counted from the first that any of them may see by position.
-struct Tile {
-  const Attention& a;
-  int64_t batch, head, first, rows;
+int64_t whole_vectors(int64_t n) { return tiles_of(n, kLanes) * kLanes; }
 
-  int64_t position(int64_t i) const { return first + i + a.keys - a.queries; }
+// Some queries of one head. Of the keys, those from the first to the last that any of them may see by position. A table
+// has as many rows as the tile, `stride` elements each, which are whole vectors: the first `width` are keys.
+class Tile {
+ public:
+  const Attention& a;
+  const int64_t batch, head, first, rows;
+
+ private:
+  const int64_t position_ = first + a.keys - a.queries;  // of the first query, among all keys
   // How many keys before its own position a query may see, and where those after it end.
-  int64_t before() const { return a.window > 0 ? a.window - 1 : a.keys + a.queries; }
-  int64_t after() const { return a.causal ? 1 : a.window > 0 ? a.window : a.keys + a.queries; }
-  int64_t begin(int64_t i) const { return smaller(a.keys, larger(0, position(i) - before())); }
-  int64_t end(int64_t i) const { return larger(0, smaller(a.keys, position(i) + after())); }
-  int64_t from() const { return begin(0); }
-  int64_t width() const { return larger(0, end(rows - 1) - from()); }
-  // Of row i of a table (rows, width): the keys that query i may see by position, and these widened to whole vectors.
+  const int64_t before_ = a.window > 0 ? a.window - 1 : a.keys + a.queries;
+  const int64_t after_ = a.causal ? 1 : a.window > 0 ? a.window : a.keys + a.queries;
+
+ public:
+  const int64_t from = smaller(a.keys, larger(0, position_ - before_));
+  const int64_t width = larger(0, smaller(a.keys, position_ + rows - 1 + after_) - from), stride = whole_vectors(width);
+
+  Tile(const Attention& attention, int64_t batch, int64_t head, int64_t first, int64_t rows)
+      : a(attention), batch(batch), head(head), first(first), rows(rows) {}
+
+  int64_t position(int64_t i) const { return position_ - from + i; }  // of query i, as a key is counted
+  // The keys that query i may see by position, and these widened to whole vectors.
   Range seen(int64_t i) const {
-    const int64_t first = smaller(width(), begin(i) - from());
-    return {first, larger(first, smaller(width(), end(i) - from()))};
+    const int64_t first = smaller(width, larger(0, position(i) - before_));
+    return {first, larger(first, smaller(width, position(i) + after_))};
   }
   Range used(int64_t i) const {
     const Range r = seen(i);
-    return {r.begin / kLanes * kLanes, smaller(width(), tiles_of(r.end, kLanes) * kLanes)};
+    return {r.begin / kLanes * kLanes, whole_vectors(r.end)};
   }
-  Band band(Band::Of of) const {
-    const int64_t own = position(0) - from();
-    return {of, own - before(), own + after()};
-  }
+  Band band(Band::Of of) const { return {of, position(0) - before_, position(0) + after_}; }
   int64_t kv_head() const { return head / (a.heads / a.kv_heads); }
   int64_t row(int64_t i) const { return (batch * a.heads + head) * a.queries + first + i; }
   // Among those of the heads that these are some of.
@@ -51,83 +60,100 @@ struct Tile {
   }
   real* stats(int64_t i) const { return static_cast<real*>(a.stats) + 2 * row(i); }
   real* at(const Heads& h) const { return rows_at(h, batch, head, first); }
-  real* keys(const Heads& h) const { return rows_at(h, batch, kv_head(), from()); }
+  real* keys(const Heads& h) const { return rows_at(h, batch, kv_head(), from); }
 };
 
-// out (rows, width) = scale * q k^T, capped. Here and below a row of a table is filled where it is used; elsewhere
-// weights and their gradients are zero.
+// out = scale * q k^T, capped. Here and below a row of a table is filled where it is used; elsewhere weights and their
+// gradients are zero.
 void raw_scores(const Tile& t, real* out) {
   const Attention& a = t.a;
-  const int64_t width = t.width();
-  product({t.rows, width, a.d_k, t.at(a.q), a.q.row, false, t.keys(a.k), a.k.row, true, out, width, nullptr,
+  const int64_t stride = t.stride;
+  product({t.rows, t.width, a.d_k, t.at(a.q), a.q.row, false, t.keys(a.k), a.k.row, true, out, stride, nullptr,
            t.band(Band::c)},
           static_cast<real>(a.scale), false);
   if (a.soft_cap <= 0) return;
   const real cap = static_cast<real>(a.soft_cap);
   for (int64_t i = 0; i < t.rows; ++i) {
-    real* s = out + i * width;
-    const Range used = t.used(i);
-    for (int64_t j = used.begin; j < used.end; ++j) s[j] = cap * math::tanh(s[j] / cap);
+    real* s = out + i * stride;
+    const Range seen = t.seen(i);
+    for (int64_t j = seen.begin; j < seen.end; ++j) s[j] = cap * math::tanh(s[j] / cap);
   }
 }
 
+constexpr real kLane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// What of a row's used vectors lies outside of what is seen: in the first and the last of them.
+[[gnu::always_inline]] inline void fill_ends(Range seen, Range used, real* row, real value) {
+  const auto fill_end = [&](int64_t v) {
+    const Vector lane = load(kLane);
+    const auto inside = (lane >= static_cast<real>(seen.begin - v)) & (lane < static_cast<real>(seen.end - v));
+    store(row + v, inside ? load(row + v) : Vector{} + value);
+  };
+  if (used.begin == used.end) return;
+  fill_end(used.begin);
+  fill_end(used.end - kLanes);
+}
+
 // -inf where query i may not attend.
-void hide(const Tile& t, int64_t i, Range used, real* s) {
+void hide(const Tile& t, int64_t i, real* s) {
   const Attention& a = t.a;
   const Range seen = t.seen(i);
   constexpr real hidden = -math::infinity<real>;
-  fill(s + used.begin, seen.begin - used.begin, hidden);
-  fill(s + seen.end, used.end - seen.end, hidden);
+  fill_ends(seen, t.used(i), s, hidden);
   if (a.attend) {
-    const int32_t* attend = a.attend + t.batch * a.keys + t.from();
+    const int32_t* attend = a.attend + t.batch * a.keys + t.from;
     for (int64_t j = seen.begin; j < seen.end; ++j) s[j] = attend[j] ? s[j] : hidden;
   }
   if (a.query_documents) {
     const int32_t own = a.query_documents[t.batch * a.queries + t.first + i];
-    const int32_t* documents = a.key_documents + t.batch * a.keys + t.from();
+    const int32_t* documents = a.key_documents + t.batch * a.keys + t.from;
     for (int64_t j = seen.begin; j < seen.end; ++j) s[j] = documents[j] == own ? s[j] : hidden;
   }
 }
 
 void score(const Tile& t, real* scores) {
   const Attention& a = t.a;
-  const int64_t width = t.width(), from = t.from();
+  const int64_t stride = t.stride;
   raw_scores(t, scores);
   for (int64_t i = 0; i < t.rows; ++i) {
-    real* s = scores + i * width;
-    const Range used = t.used(i);
+    real* s = scores + i * stride;
+    const Range seen = t.seen(i);
     if (a.slopes) {
       const real slope = static_cast<const real*>(a.slopes)[t.head];
-      const int64_t distance = t.position(i) - from;
-      for (int64_t j = used.begin; j < used.end; ++j) s[j] -= slope * static_cast<real>(distance - j);
+      const int64_t distance = t.position(i);
+      for (int64_t j = seen.begin; j < seen.end; ++j) s[j] -= slope * static_cast<real>(distance - j);
     }
     if (a.bias) {
       const real* bias = static_cast<const real*>(a.bias) + t.batch * a.bias_step[0] +
-                         t.head * a.bias_step[1] + (t.first + i) * a.bias_step[2] + from * a.bias_step[3];
-      for (int64_t j = used.begin; j < used.end; ++j) s[j] += bias[j * a.bias_step[3]];
+                         t.head * a.bias_step[1] + (t.first + i) * a.bias_step[2] + t.from * a.bias_step[3];
+      for (int64_t j = seen.begin; j < seen.end; ++j) s[j] += bias[j * a.bias_step[3]];
     }
-    hide(t, i, used, s);
+    hide(t, i, s);
   }
 }
 
-// Scores of a row become weights, given its largest score and sum of exponentials.
+// Zeros where the query of this row sees no key by position: not even a NaN of the row stays there.
+[[gnu::always_inline]] inline void clear_unseen(const Tile& t, int64_t i, real* row) {
+  const Range used = t.used(i);
+  const int64_t stride = t.stride;
+  fill_ends(t.seen(i), used, row, 0);
+  for (int64_t j = 0; j < used.begin; j += kLanes) store(row + j, Vector{});
+  for (int64_t j = used.end; j < stride; j += kLanes) store(row + j, Vector{});
+}
+
+// A row of scores becomes weights, given its largest score and sum of exponentials.
 void weigh(real* s, int64_t keys, const real* stats) {
   if (stats[0] == -math::infinity<real>) return fill(s, keys, empty_weight(s, keys));
   const real top = stats[0], scale = 1 / stats[1];
-  for (int64_t j = 0; j < keys; ++j) s[j] = math::exp(s[j] - top) * scale;
-}
-
-// Zeros where the query of this row sees no key by position: not even a NaN of the row stays there.
-void clear_unseen(Range seen, real* row, int64_t width) {
-  fill(row, seen.begin, 0);
-  fill(row + seen.end, width - seen.end, 0);
+  const int64_t whole = keys / kLanes * kLanes;  // all: the compiler is to know
+  for (int64_t j = 0; j < whole; ++j) s[j] = math::exp(s[j] - top) * scale;
 }
 
 // out[j] = weights[j] dropped or scaled up.
 void drop(const Tile& t, int64_t i, Range used, const real* weights, real* out) {
   const uint64_t threshold = dropout_threshold(t.a.dropout);
   const real keep = t.a.dropout < 1 ? static_cast<real>(1 / (1 - t.a.dropout)) : real(0);
-  const uint64_t start = static_cast<uint64_t>(t.row_of_all(i) * t.a.keys + t.from());
+  const uint64_t start = static_cast<uint64_t>(t.row_of_all(i) * t.a.keys + t.from);
   for (int64_t j = used.begin; j < used.end; ++j)
     out[j] =
         random_word(t.a.key, start + static_cast<uint64_t>(j)) >= threshold ? weights[j] * keep : real(0);
@@ -135,7 +161,7 @@ void drop(const Tile& t, int64_t i, Range used, const real* weights, real* out) 
 
 void forward_tile(const Tile& t, real* scores) {
   const Attention& a = t.a;
-  const int64_t width = t.width();
+  const int64_t width = t.width, stride = t.stride;
   real* y = t.at(a.y);
   if (width == 0) {
     for (int64_t i = 0; i < t.rows; ++i) {
@@ -145,54 +171,66 @@ void forward_tile(const Tile& t, real* scores) {
     return;
   }
   score(t, scores);
+  // Each of these for all rows before the next: while one row's sum waits for its own lanes, others go on.
   for (int64_t i = 0; i < t.rows; ++i) {
-    real* row = scores + i * width;
     const Range used = t.used(i);
-    real* s = row + used.begin;
-    const int64_t keys = used.end - used.begin;
-    const real top = max_of(s, keys);
-    real sum = 0;
-    if (top == -math::infinity<real>) {
-      fill(s, keys, empty_weight(s, keys));
-    } else {
-#pragma omp simd reduction(+ : sum)
-      for (int64_t j = 0; j < keys; ++j) sum += s[j] = math::exp(s[j] - top);
-      for (int64_t j = 0; j < keys; ++j) s[j] *= 1 / sum;
-    }
-    t.stats(i)[0] = top, t.stats(i)[1] = sum;
-    if (a.dropout > 0) drop(t, i, used, row, row);
-    clear_unseen(t.seen(i), row, width);
+    t.stats(i)[0] = max_of(scores + i * stride + used.begin, used.end - used.begin);
   }
-  product({t.rows, a.d_v, width, scores, width, false, t.keys(a.v), a.v.row, false, y, a.y.row, nullptr,
+  for (int64_t i = 0; i < t.rows; ++i) {
+    real *stats = t.stats(i), *row = scores + i * stride;
+    const Range used = t.used(i);
+    const int64_t keys = used.end - used.begin;
+    real* s = row + used.begin;
+    if (stats[0] == -math::infinity<real>)
+      fill(s, keys, empty_weight(s, keys)), stats[1] = 0;
+    else
+      stats[1] = exponentials(s, keys, stats[0], s);
+  }
+  for (int64_t i = 0; i < t.rows; ++i) {
+    real* row = scores + i * stride;
+    const Range used = t.used(i);
+    const real sum = t.stats(i)[1], scale = sum == 0 ? 1 : 1 / sum;
+    for (int64_t j = used.begin; j < used.end; ++j) row[j] *= scale;
+    if (a.dropout > 0) drop(t, i, used, row, row);
+    clear_unseen(t, i, row);
+  }
+  product({t.rows, a.d_v, width, scores, stride, false, t.keys(a.v), a.v.row, false, y, a.y.row, nullptr,
            t.band(Band::a)},
           real(1), false);
 }
 
-// p (rows, width) = the weights, before dropout.
+// p = the weights, before dropout.
 void weigh_tile(const Tile& t, real* p) {
-  const int64_t width = t.width();
+  const int64_t stride = t.stride;
   score(t, p);
   for (int64_t i = 0; i < t.rows; ++i) {
     const Range used = t.used(i);
-    weigh(p + i * width + used.begin, used.end - used.begin, t.stats(i));
-    clear_unseen(t.seen(i), p + i * width, width);
+    weigh(p + i * stride + used.begin, used.end - used.begin, t.stats(i));
+    clear_unseen(t, i, p + i * stride);
   }
 }
 
-// ds (rows, width), the gradient of the scores, from the weights: with m the dropout mask, dp = m (dy v^T) and
+// ds, the gradient of the scores, from the weights: with m the dropout mask, dp = m (dy v^T) and
 // ds = p (dp - sum(p dp)).
 void score_gradients(const Tile& t, const Heads& dy, const real* p, real* ds) {
   const Attention& a = t.a;
-  const int64_t width = t.width();
-  product({t.rows, width, a.d_v, t.at(dy), dy.row, false, t.keys(a.v), a.v.row, true, ds, width, nullptr,
+  const int64_t stride = t.stride;
+  product({t.rows, t.width, a.d_v, t.at(dy), dy.row, false, t.keys(a.v), a.v.row, true, ds, stride, nullptr,
            t.band(Band::c)},
           real(1), false);
+  double means[kMostRows];
   for (int64_t i = 0; i < t.rows; ++i) {
-    real* row = ds + i * width;
+    real* row = ds + i * stride;
     const Range used = t.used(i);
+    fill_ends(t.seen(i), used, row, 0);
     if (a.dropout > 0) drop(t, i, used, row, row);
-    softmax_gradient(p + i * width + used.begin, row + used.begin, row + used.begin, used.end - used.begin);
-    clear_unseen(t.seen(i), row, width);
+    means[i] = softmax_mean(p + i * stride + used.begin, row + used.begin, used.end - used.begin);
+  }
+  for (int64_t i = 0; i < t.rows; ++i) {
+    real* row = ds + i * stride;
+    const Range used = t.used(i);
+    softmax_gradient(p + i * stride + used.begin, row + used.begin, means[i], row + used.begin, used.end - used.begin);
+    clear_unseen(t, i, row);
   }
 }
 
@@ -202,30 +240,30 @@ struct Sums {
   const int64_t (&step)[4];
 
   void add(const Tile& t, const real* ds) const {
-    const int64_t width = t.width();
-    real* sums = data + t.batch * step[0] + t.head * step[1] + t.first * step[2] + t.from() * step[3];
+    const int64_t width = t.width, stride = t.stride;
+    real* sums = data + t.batch * step[0] + t.head * step[1] + t.first * step[2] + t.from * step[3];
     for (int64_t i = 0; i < t.rows; ++i)
-      for (int64_t j = 0; j < width; ++j) sums[i * step[2] + j * step[3]] += ds[i * width + j];
+      for (int64_t j = 0; j < width; ++j) sums[i * step[2] + j * step[3]] += ds[i * stride + j];
   }
 };
 
 // dv += (m p)^T dy; with ds times 1 - (s / cap)^2 of the capped score, dq = scale ds k, dk += scale ds^T q.
 void backward_tile(const Tile& t, const AttentionGradients& d, const Sums& sums, real* scratch) {
   const Attention& a = t.a;
-  const int64_t width = t.width();
+  const int64_t width = t.width, stride = t.stride;
   if (width == 0) {
     for (int64_t i = 0; i < t.rows; ++i) fill(t.at(d.dq) + i * d.dq.row, a.d_k, 0);
     return;
   }
   real* p = scratch;
-  real* ds = p + t.rows * width;
+  real* ds = p + t.rows * stride;
   weigh_tile(t, p);
   for (int64_t i = 0; i < t.rows && a.dropout > 0; ++i) {
-    drop(t, i, t.used(i), p + i * width, ds + i * width);
-    clear_unseen(t.seen(i), ds + i * width, width);
+    drop(t, i, t.used(i), p + i * stride, ds + i * stride);
+    clear_unseen(t, i, ds + i * stride);
   }
   const Band band = t.band(Band::a);
-  product({width, a.d_v, t.rows, a.dropout > 0 ? ds : p, width, true, t.at(d.dy), d.dy.row, false,
+  product({width, a.d_v, t.rows, a.dropout > 0 ? ds : p, stride, true, t.at(d.dy), d.dy.row, false,
            t.keys(d.dv), d.dv.row, nullptr, band},
           real(1), true);
   score_gradients(t, d.dy, p, ds);
@@ -234,17 +272,17 @@ void backward_tile(const Tile& t, const AttentionGradients& d, const Sums& sums,
     const real cap = static_cast<real>(a.soft_cap);
     raw_scores(t, p);
     for (int64_t i = 0; i < t.rows; ++i) {
-      const Range used = t.used(i);
-      for (int64_t j = i * width + used.begin; j < i * width + used.end; ++j)
+      const Range seen = t.seen(i);
+      for (int64_t j = i * stride + seen.begin; j < i * stride + seen.end; ++j)
         ds[j] *= 1 - (p[j] / cap) * (p[j] / cap);
     }
   }
   const real scale = static_cast<real>(a.scale);
-  product({t.rows, a.d_k, width, ds, width, false, t.keys(a.k), a.k.row, false, t.at(d.dq), d.dq.row,
+  product({t.rows, a.d_k, width, ds, stride, false, t.keys(a.k), a.k.row, false, t.at(d.dq), d.dq.row,
            nullptr, band},
           scale,
           false);
-  product({width, a.d_k, t.rows, ds, width, true, t.at(a.q), a.q.row, false, t.keys(d.dk), d.dk.row,
+  product({width, a.d_k, t.rows, ds, stride, true, t.at(a.q), a.q.row, false, t.keys(d.dk), d.dk.row,
            nullptr, band},
           scale,
           true);
@@ -253,7 +291,7 @@ void backward_tile(const Tile& t, const AttentionGradients& d, const Sums& sums,
 // The tiles of all heads that read one key/value head run in order, because they add to the same rows.
 void backward_tiles(const Attention& a, const AttentionGradients& d, const Sums& sums) {
   const int64_t each = tile_rows(a), group = a.kv_heads ? a.heads / a.kv_heads : 0;
-  run_tiles_with_scratch(a.batch * a.kv_heads, 2 * each * a.keys, [&](int64_t entry, real* scratch) {
+  run_tiles_with_scratch(a.batch * a.kv_heads, 2 * each * whole_vectors(a.keys), [&](int64_t entry, real* scratch) {
     const int64_t batch = entry / a.kv_heads, kv_head = entry % a.kv_heads;
     for (int64_t j = 0; j < a.keys; ++j) {
       fill(rows_at(d.dk, batch, kv_head, j), a.d_k, 0);
@@ -261,7 +299,7 @@ void backward_tiles(const Attention& a, const AttentionGradients& d, const Sums&
     }
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
       for (int64_t first = 0; first < a.queries; first += each)
-        backward_tile({a, batch, head, first, smaller(each, a.queries - first)}, d, sums, scratch);
+        backward_tile(Tile(a, batch, head, first, smaller(each, a.queries - first)), d, sums, scratch);
   });
 }
 
@@ -270,13 +308,13 @@ void bias_by_query(const Attention& a, const AttentionGradients& d) {
   const Sums sums{static_cast<real*>(d.dbias), a.bias_step};
   const int64_t each = tile_rows(a), tiles = tiles_of(a.queries, each);
   const int64_t batches = a.bias_step[0] ? a.batch : 1, heads = a.bias_step[1] ? a.heads : 1;
-  run_tiles_with_scratch(batches * heads * tiles, 2 * each * a.keys, [&](int64_t tile, real* scratch) {
+  run_tiles_with_scratch(batches * heads * tiles, 2 * each * whole_vectors(a.keys), [&](int64_t tile, real* scratch) {
     const int64_t first = tile % tiles * each, entry = tile / tiles;
     for (int64_t batch = entry / heads; batch < a.batch; batch += batches)
       for (int64_t head = entry % heads; head < a.heads; head += heads) {
-        const Tile t{a, batch, head, first, smaller(each, a.queries - first)};
-        if (t.width() == 0) continue;
-        real* ds = scratch + t.rows * t.width();
+        const Tile t(a, batch, head, first, smaller(each, a.queries - first));
+        if (t.width == 0) continue;
+        real* ds = scratch + t.rows * t.stride;
         weigh_tile(t, scratch);
         score_gradients(t, d.dy, scratch, ds);
         sums.add(t, ds);
@@ -297,9 +335,9 @@ void bias_by_head(const Attention& a, const AttentionGradients& d, const real* s
 
 void attention(const Attention& a) {
   const int64_t each = tile_rows(a), tiles = tiles_of(a.queries, each);
-  run_tiles_with_scratch(a.batch * a.heads * tiles, each * a.keys, [&](int64_t t, real* scratch) {
+  run_tiles_with_scratch(a.batch * a.heads * tiles, each * whole_vectors(a.keys), [&](int64_t t, real* scratch) {
     const int64_t first = t % tiles * each, entry = t / tiles;
-    forward_tile({a, entry / a.heads, entry % a.heads, first, smaller(each, a.queries - first)}, scratch);
+    forward_tile(Tile(a, entry / a.heads, entry % a.heads, first, smaller(each, a.queries - first)), scratch);
   });
 }
 

@@ -94,17 +94,32 @@ inline real max_of(const real* x, int64_t n) {
   return top;
 }
 
-// dx = p (d - sum(p d)) for one row; dx may be d. The difference cancels where one p is nearly 1, and
-// f32 weights sum to 1 only to their own rounding: so f32 rows are summed in double and divided by
-// their sum.
-inline void softmax_gradient(const real* p, const real* d, real* dx, int64_t n) {
+// y = e^(x - top) for one row, and their sum; y may be x.
+inline real exponentials(const real* x, int64_t n, real top, real* y) {
+  constexpr int kTerms = 8;  // sums side by side, added by halves
+  real sums[kTerms] = {};
+  int64_t i = 0;
+  for (; i + kTerms <= n; i += kTerms)
+#pragma omp simd
+    for (int j = 0; j < kTerms; ++j) sums[j] += y[i + j] = math::exp(x[i + j] - top);
+  for (; i < n; ++i) sums[i % kTerms] += y[i] = math::exp(x[i] - top);
+  for (int half = kTerms / 2; half > 0; half /= 2)
+    for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
+  return sums[0];
+}
+
+// dx = p (d - mean), with mean = sum(p d), for one row; dx may be d. The difference cancels where one p is nearly 1, and
+// f32 weights sum to 1 only to their own rounding: so f32 rows are summed in double and divided by their sum.
+inline double softmax_mean(const real* p, const real* d, int64_t n) {
   double sum = 0, total = 0;
 #pragma omp simd reduction(+ : sum, total)
   for (int64_t i = 0; i < n; ++i) {
     sum += static_cast<double>(p[i]) * static_cast<double>(d[i]);
     total += static_cast<double>(p[i]);
   }
-  const double mean = sizeof(real) < sizeof(double) && total > 0 ? sum / total : sum;
+  return sizeof(real) < sizeof(double) && total > 0 ? sum / total : sum;
+}
+inline void softmax_gradient(const real* p, const real* d, double mean, real* dx, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     dx[i] = static_cast<real>((static_cast<double>(d[i]) - mean) * static_cast<double>(p[i]));
 }

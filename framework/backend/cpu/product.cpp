@@ -10,13 +10,9 @@ namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
 constexpr int kRows = kTileRows, kColumns = kTileColumns;
-typedef real Vector __attribute__((vector_size(kVectorBytes), aligned(alignof(real)), may_alias));
 constexpr int64_t kDepth = 256, kStrips = 128, kPanels = 48;  // of what is packed at once
 constexpr int64_t kNear = 256;  // a transposed A whose rows are no further apart is read where it lies
 constexpr int64_t kRoom = kLanes, kPanelElements = kPanels * kDepth + kPanels / kRows * kRoom;
-
-Vector load(const real* p) { return *reinterpret_cast<const Vector*>(p); }
-void store(real* p, Vector v) { *reinterpret_cast<Vector*>(p) = v; }
 
 struct Out {
   real* c;

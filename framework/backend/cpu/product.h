@@ -44,6 +44,10 @@ inline constexpr int kVectorBytes = 16, kTileRows = 6;
 #endif
 inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(real)), kTileColumns = 2 * kLanes;
 
+typedef real Vector __attribute__((vector_size(kVectorBytes), aligned(alignof(real)), may_alias));
+inline Vector load(const real* p) { return *reinterpret_cast<const Vector*>(p); }
+inline void store(real* p, Vector v) { *reinterpret_cast<Vector*>(p) = v; }
+
 // Whether this level's tiles are as wide as a BLAS's, or there is none that is right. f64 is built for the lowest
 // level alone.
 bool prefers_own();

@@ -10,13 +10,7 @@ void softmax(View x, MutView y) {
     real* out = y.as<real>() + row * n;
     const real top = max_of(in, n);
     if (top == -math::infinity<real>) return fill(out, n, empty_weight(in, n));
-    real sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; ++i) {
-      out[i] = math::exp(in[i] - top);
-      sum += out[i];
-    }
-    const real scale = 1 / sum;
+    const real scale = 1 / exponentials(in, n, top, out);
     for (int64_t i = 0; i < n; ++i) out[i] *= scale;
   });
 }
@@ -24,7 +18,8 @@ void softmax(View x, MutView y) {
 void softmax_backward(View y, View dy, MutView dx) {
   const int64_t n = y.shape[-1];
   for_rows(y.shape.rows(), n, [&](int64_t row) {
-    softmax_gradient(y.as<real>() + row * n, dy.as<real>() + row * n, dx.as<real>() + row * n, n);
+    const real *p = y.as<real>() + row * n, *d = dy.as<real>() + row * n;
+    softmax_gradient(p, d, softmax_mean(p, d, n), dx.as<real>() + row * n, n);
   });
 }
 
