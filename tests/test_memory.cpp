@@ -61,6 +61,23 @@ TEST(Pool, LosesAtMostAnEighthToRounding) {
   }
 }
 
+// Of the host's blocks the small ones are cut from larger pieces: they stay, to be taken again; the others go back.
+TEST(Pool, TrimReturnsTheLargeBlocksOfTheHostAndKeepsTheSmall) {
+  Pool& host = pool({});
+  host.trim();
+  const int64_t kept = host.statistics().cached;
+  constexpr size_t kSmall = 1000 << 10, kLarge = 4 << 20;
+  void *small = host.take(kSmall), *large = host.take(kLarge);
+  const int64_t before = host.statistics().cached;
+  EXPECT_LE(before, kept);
+  host.give_back(small, kSmall), host.give_back(large, kLarge);
+  EXPECT_EQ(host.statistics().cached, before + (int64_t{1} << 20) + (4 << 20));
+  host.trim();
+  EXPECT_EQ(host.statistics().cached, before + (int64_t{1} << 20));
+  EXPECT_EQ(host.take(kSmall), small);
+  host.give_back(small, kSmall);
+}
+
 TEST(Pool, ABlockComesBackWithoutTheDevice) {
   SmallDevice device;
   void* first = device.pool.take(1000);

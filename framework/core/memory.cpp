@@ -134,10 +134,12 @@ void Pool::trim() {
 }
 
 void Pool::trim_locked() {
-  for (int c = memory_.smallest_released ? size_class(memory_.smallest_released) : 0; c < static_cast<int>(free_.size()); ++c) {
-    for (void* block : free_[c]) memory_.release(block);
-    statistics_.cached -= class_bytes(c) * free_[c].size();
-    free_[c].clear();
+  for (int c = size_class(memory_.smallest_released); c < static_cast<int>(free_.size()); ++c) {
+    auto& list = free_[c];
+    if (list.empty()) continue;  // of the last classes the size would not fit a number
+    for (void* block : list) memory_.release(block);
+    statistics_.cached -= class_bytes(c) * list.size();
+    list.clear();
   }
 }
 
