@@ -145,8 +145,7 @@ void score(const Tile& t, real* scores) {
 void weigh(real* s, int64_t keys, const real* stats) {
   if (stats[0] == -math::infinity<real>) return fill(s, keys, empty_weight(s, keys));
   const real top = stats[0], scale = 1 / stats[1];
-  const int64_t whole = keys / kLanes * kLanes;  // all: the compiler is to know
-  for (int64_t j = 0; j < whole; ++j) s[j] = math::exp(s[j] - top) * scale;
+  for (int64_t j = 0; j < keys; ++j) s[j] = math::exp(s[j] - top) * scale;
 }
 
 // out[j] = weights[j] dropped or scaled up.
