@@ -83,8 +83,9 @@ TEST(Seq2Seq, BothAnswersAreLearnedToTheLastSequence) {
 
 // A model with large weights, so that every dependence shows.
 struct Model {
-  explicit Model(const std::string& position = "learned", int64_t window = 0)
-      : decoder(&root, "",
+  explicit Model(const std::string& position = "learned", int64_t window = 0, DType dtype = DType::f32)
+      : root({.dtype = dtype}),
+        decoder(&root, "",
                 {.vocab_size = 9,
                  .block_size = 8,
                  .n_layers = 2,
@@ -105,14 +106,16 @@ Tensor ids(const Shape& shape, uint64_t seed) {
   return tensor(shape, v, DType::i32);
 }
 
+// In f64, here and in the next: what leaks through a mask is not to hide behind rounding, of which another length of a
+// row, or another BLAS, makes another.
 TEST(EncoderDecoder, PaddingOfTheSourceChangesNothing) {
   for (const char* position : {"learned", "sinusoidal", "rope", "none"}) {
-    Model m(position);
+    Model m(position, 0, DType::f64);
     const Tensor target = ids({1, 5}, 1), source = ids({1, 7}, 2);
     Context padded, cut;
     padded.source = {.ids = source, .attend = tensor({1, 7}, {1, 1, 1, 1, 0, 0, 0}, DType::i32)};
     cut.source = {.ids = slice(source, 1, 0, 4)};
-    EXPECT_LE(relative_error(m.decoder(target, padded), m.decoder(target, cut)), 1e-6) << position;
+    EXPECT_LE(relative_error(m.decoder(target, padded), m.decoder(target, cut)), 1e-13) << position;
     Context whole;
     whole.source = {.ids = source};
     EXPECT_GT(relative_error(m.decoder(target, whole), m.decoder(target, cut)), 1e-3) << "the source matters";
@@ -121,7 +124,7 @@ TEST(EncoderDecoder, PaddingOfTheSourceChangesNothing) {
 
 // Two sources and two targets packed into one row are as if each were alone.
 TEST(EncoderDecoder, DocumentsArePackedOnBothSides) {
-  Model m("none");
+  Model m("none", 0, DType::f64);
   const Tensor target = ids({1, 6}, 1), source = ids({1, 7}, 2);
   Context packed;
   packed.documents = tensor({1, 6}, {0, 0, 0, 0, 1, 1}, DType::i32);
@@ -129,8 +132,8 @@ TEST(EncoderDecoder, DocumentsArePackedOnBothSides) {
   const Tensor both = m.decoder(target, packed);
   Context first, second;
   first.source.ids = slice(source, 1, 0, 2), second.source.ids = slice(source, 1, 2, 7);
-  EXPECT_LE(relative_error(slice(both, 1, 0, 4), m.decoder(slice(target, 1, 0, 4), first)), 1e-6);
-  EXPECT_LE(relative_error(slice(both, 1, 4, 6), m.decoder(slice(target, 1, 4, 6), second)), 1e-6);
+  EXPECT_LE(relative_error(slice(both, 1, 0, 4), m.decoder(slice(target, 1, 0, 4), first)), 1e-13);
+  EXPECT_LE(relative_error(slice(both, 1, 4, 6), m.decoder(slice(target, 1, 4, 6), second)), 1e-13);
   packed.source.documents = {};
   EXPECT_NE(
       error_of([&] { m.decoder(target, packed); }).find("documents are given for queries or keys alone"),
