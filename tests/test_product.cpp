@@ -50,7 +50,7 @@ void check_product(int64_t m, int64_t n, int64_t k, int form, int64_t apart = 0)
 }
 
 TEST(Product, EverySizeAroundATilesEdgeIsRight) {
-  const std::vector<int64_t> sizes = {0, 1, 5, 6, 7, 12, 13, 16, 17, 32, 33, 48, 49, 97, 129},
+  const std::vector<int64_t> sizes = {0, 1, 5, 6, 7, 12, 13, 16, 17, 32, 33, 48, 49, 63, 65, 97, 129},
                              depths = {0, 1, 7, 8, 31, 256, 257, 300};
   for (const int64_t m : sizes)
     for (const int64_t n : sizes)

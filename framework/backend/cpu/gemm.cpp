@@ -1,9 +1,10 @@
 // Matrix products, cut into tiles by shape alone.
 //
 // Where this level's own tiles are fast, rows of C are cut and share a packed B, or columns where there are far more of
-// them. Otherwise a tile is one single-threaded OpenBLAS call: about 96 rows, or columns where n > m; where that gives too
-// few tiles for the processors of a small machine, k is cut as well and the partial products are added in order. Up to
-// four rows go to gemv. The bits depend on where the tiles lie, which is a function of the shape.
+// them; a weight's gradient is cut into blocks of C, and its depth with them. Otherwise a tile is one single-threaded
+// OpenBLAS call: about 96 rows, or columns where n > m; where that gives too few tiles for the processors of a small
+// machine, k is cut as well. Parts of a depth are added in order. Up to four rows go to gemv. The bits depend on where
+// the tiles lie, which is a function of the shape.
 #include "framework/backend/cpu/gemm.h"
 
 #include "framework/backend/cpu/product.h"
@@ -51,54 +52,52 @@ Product tile_of(const Product& p, const Parts& parts, int64_t i) {
   return p.m >= p.n ? rows_of(p, parts.begin(i), parts.end(i)) : columns_of(p, parts.begin(i), parts.end(i));
 }
 
-// One product cut along k too: partial products in scratch, added in order.
-void deep_product(const Product& p, const Parts& tiles, real alpha, bool add) {
-  const Parts depth(p.k, kDepth);
-  const int64_t area = p.m * p.n;
-  Scratch partial(depth.count * area);
-  run_tiles(tiles.count * depth.count, [&](int64_t t) {
-    const int64_t chunk = t % depth.count;
-    Product part = depth_of(p, depth.begin(chunk), depth.end(chunk));
-    part.c = partial.data() + chunk * area;
-    part.ldc = p.n;
-    part.bias = nullptr;
-    product(tile_of(part, tiles, t / depth.count), alpha, false);
+// C in blocks, and k cut as well. The first part of the depth goes into C, the others into scratch; they are added in
+// order.
+void deep_product(const Product& p, const Parts& rows, const Parts& columns, const Parts& depth, real alpha, bool add) {
+  const int64_t area = p.m * p.n, blocks = rows.count * columns.count;
+  Scratch others((depth.count - 1) * area);
+  run_tiles(blocks * depth.count, [&](int64_t t) {
+    const int64_t d = t / blocks, row = t % blocks / columns.count, column = t % columns.count;
+    Product part = depth_of(p, depth.begin(d), depth.end(d));
+    if (d > 0) part.c = others.data() + (d - 1) * area, part.ldc = p.n, part.bias = nullptr;
+    part = rows_of(part, rows.begin(row), rows.end(row));
+    product(columns_of(part, columns.begin(column), columns.end(column)), alpha, add && d == 0);
   });
-  for_rows(p.m, p.n * depth.count, [&](int64_t i) {
-    real* out = p.c + i * p.ldc;
-    const real* in = partial.data() + i * p.n;
-    for (int64_t j = 0; j < p.n; ++j) {
-      real sum = in[j];
-      for (int64_t d = 1; d < depth.count; ++d) sum += in[d * area + j];
-      if (p.bias) sum += p.bias[j];
-      out[j] = add ? out[j] + sum : sum;
-    }
-  });
+  if (depth.count > 1)
+    for_rows(p.m, p.n * depth.count, [&](int64_t i) {
+      real* __restrict out = p.c + i * p.ldc;
+      const real* __restrict in = others.data() + i * p.n;
+      for (int64_t d = 1; d < depth.count; ++d, in += area)
+        for (int64_t j = 0; j < p.n; ++j) out[j] += in[j];
+    });
 }
 
-// By our own tiles, whose edges are those of register tiles. Rows share what is packed of B; a tile of columns packs
-// its own.
+// By our own tiles, whose edges are those of register tiles.
 void own_tiles(const Product& p, real alpha, bool add) {
-  constexpr int64_t kColumns = 128, kSmall = 65536, kTileProducts = 1 << 20;
+  constexpr int64_t kBlock = 128, kSmall = 65536, kTileProducts = 1 << 20;
   if (p.m * p.n * p.k <= kSmall) return own_product(p, alpha, add);
-  if (p.n > 2 * p.m) {
-    const Parts columns(p.n, kColumns, kTileColumns);
+  const Parts columns(p.n, kBlock, kTileColumns);
+  // A weight's gradient: a small C of a long depth. A block of C reads each operand once, and packs its own.
+  if (p.a_transposed) {
+    const Parts rows(p.m, kBlock, kTileRows);
+    const int64_t wanted = tiles_of(2 * kEnoughTiles, rows.count * columns.count);
+    return deep_product(p, rows, columns, Parts(p.k, larger(kDepth, p.k / wanted), 8), alpha, add);
+  }
+  if (p.n > 2 * p.m)
     return run_tiles(columns.count, [&](int64_t t) {
       own_product(columns_of(p, columns.begin(t), columns.end(t)), alpha, add);
     });
-  }
-  // A transposed A may be packed by each tile that reads it: rather fewer rows than some of the columns.
-  const Parts rows(p.m, p.a_transposed ? 18 : 48, kTileRows);
-  const int64_t wanted = p.a_transposed ? tiles_of(kEnoughTiles / 2, rows.count)
-                                        : larger(tiles_of(kEnoughTiles, rows.count),
-                                                 rows.end(0) * p.n * p.k / kTileProducts);
-  const Parts columns(p.n, larger(kTileColumns, p.n / larger(1, wanted)), kTileColumns);
+  // Rows share what is packed of B.
+  const Parts rows(p.m, 48, kTileRows);
+  const int64_t wanted = larger(tiles_of(kEnoughTiles, rows.count), rows.end(0) * p.n * p.k / kTileProducts);
+  const Parts parts(p.n, larger(kTileColumns, p.n / larger(1, wanted)), kTileColumns);
   Scratch packed(packed_elements(p.k, p.n));
   pack(p, packed.data());
-  run_tiles(rows.count * columns.count, [&](int64_t t) {
-    const int64_t row = t / columns.count, column = t % columns.count;
-    own_product(rows_of(p, rows.begin(row), rows.end(row)), alpha, add, packed.data(), columns.begin(column),
-                columns.end(column));
+  run_tiles(rows.count * parts.count, [&](int64_t t) {
+    const int64_t row = t / parts.count, column = t % parts.count;
+    own_product(rows_of(p, rows.begin(row), rows.end(row)), alpha, add, packed.data(), parts.begin(column),
+                parts.end(column));
   });
 }
 
@@ -162,7 +161,9 @@ void gemm(const Gemm& g) {
     const Product p = entry(0, 0);
     if (g.m <= kFewRows && g.k > 0) return few_rows(p, alpha, g.add);
     if (prefers_own()) return own_tiles(p, alpha, g.add);
-    if (tiles.count < kEnoughTiles && g.k > kDepth * 3 / 2) return deep_product(p, tiles, alpha, g.add);
+    const Parts rows(g.m, g.m >= g.n ? kTile : g.m), columns(g.n, g.m >= g.n ? g.n : kTile);
+    if (tiles.count < kEnoughTiles && g.k > kDepth * 3 / 2)
+      return deep_product(p, rows, columns, Parts(g.k, kDepth), alpha, g.add);
   }
   run_tiles(kept * tiles.count, [&](int64_t t) {
     if (added == 0) {

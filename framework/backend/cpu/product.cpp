@@ -4,13 +4,16 @@
 // Goto & van de Geijn 2008, doi:10.1145/1356052.1356053
 #include "framework/backend/cpu/product.h"
 
+#include <utility>
+
 #include "framework/backend/cpu/gemm.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
 constexpr int kRows = kTileRows, kColumns = kTileColumns;
-constexpr int64_t kDepth = 256, kStrips = 128, kPanels = 48;  // of what is packed at once
+// Of what is packed at once: a strip of B stays in the nearest cache.
+constexpr int64_t kDepth = kTileVectors == 4 ? 128 : 256, kStrips = 128, kPanels = 48;
 constexpr int64_t kNear = 256;  // a transposed A whose rows are no further apart is read where it lies
 constexpr int64_t kRoom = kLanes, kPanelElements = kPanels * kDepth + kPanels / kRows * kRoom;
 
@@ -23,8 +26,8 @@ struct Out {
   bool add;
 };
 
-// Half a row of the tile, or the first `columns` elements of it.
-[[gnu::always_inline]] inline void write_half(Vector sum, real* c, const real* bias, int64_t columns, bool add) {
+// A vector of the tile, or the first `columns` elements of it.
+[[gnu::always_inline]] inline void write_vector(Vector sum, real* c, const real* bias, int64_t columns, bool add) {
   if (columns >= kLanes) {
     if (bias) sum += load(bias);
     if (add) sum += load(c);
@@ -38,61 +41,65 @@ struct Out {
   }
 }
 
-template <int R>
-[[gnu::always_inline]] inline void write(const Vector (&sum)[R][2], const Out& out) {
+template <int R, int V>
+[[gnu::always_inline]] inline void write(const Vector (&sum)[R][V], const Out& out) {
   real* c = out.c;
-  if (out.columns == kColumns) {
-    const Vector low = out.bias ? load(out.bias) : Vector{}, high = out.bias ? load(out.bias + kLanes) : Vector{};
+  if (out.columns == V * kLanes) {
+    Vector bias[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) bias[v] = out.bias ? load(out.bias + v * kLanes) : Vector{};
     if (out.add) {
-#pragma GCC unroll 12
-      for (int i = 0; i < R; ++i, c += out.ldc) {
-        store(c, load(c) + (out.alpha * sum[i][0] + low));
-        store(c + kLanes, load(c + kLanes) + (out.alpha * sum[i][1] + high));
-      }
+#pragma GCC unroll 6
+      for (int i = 0; i < R; ++i, c += out.ldc)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v)
+          store(c + v * kLanes, load(c + v * kLanes) + (out.alpha * sum[i][v] + bias[v]));
     } else {
-#pragma GCC unroll 12
-      for (int i = 0; i < R; ++i, c += out.ldc) {
-        store(c, out.alpha * sum[i][0] + low);
-        store(c + kLanes, out.alpha * sum[i][1] + high);
-      }
+#pragma GCC unroll 6
+      for (int i = 0; i < R; ++i, c += out.ldc)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) store(c + v * kLanes, out.alpha * sum[i][v] + bias[v]);
     }
     return;
   }
-#pragma GCC unroll 12
-  for (int i = 0; i < R; ++i, c += out.ldc) {
-    write_half(out.alpha * sum[i][0], c, out.bias, out.columns, out.add);
-    if (out.columns > kLanes)
-      write_half(out.alpha * sum[i][1], c + kLanes, out.bias ? out.bias + kLanes : nullptr, out.columns - kLanes,
-                 out.add);
-  }
+#pragma GCC unroll 6
+  for (int i = 0; i < R; ++i, c += out.ldc)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v)
+      write_vector(out.alpha * sum[i][v], c + v * kLanes, out.bias ? out.bias + v * kLanes : nullptr,
+                   out.columns - v * kLanes, out.add);
 }
 
-// R rows from `from` on: `ld` apart; or side by side, and `ld` to the next of the depth.
-template <int R, bool side_by_side>
+// R rows from `from` on: `ld` apart; or side by side, and `ld` to the next of the depth. Of the strip the first V
+// vectors.
+template <bool side_by_side, int R, int V>
 void tile(int64_t depth, const real* from, int64_t ld, const real* strip, const Out& out) {
-  Vector sum[R][2];
+  Vector sum[R][V] = {};
   const real* a[R];
-#pragma GCC unroll 12
-  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = Vector{}, a[i] = from + i * ld;
+#pragma GCC unroll 6
+  for (int i = 0; i < R; ++i) a[i] = from + i * ld;
 #pragma GCC unroll 8  // fewer instructions beside the products: a core that is shared is slowed less
   for (int64_t p = 0; p < depth; ++p, strip += kColumns) {
-    const Vector b0 = load(strip), b1 = load(strip + kLanes);
-#pragma GCC unroll 12
+    Vector b[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) b[v] = load(strip + v * kLanes);
+#pragma GCC unroll 6
     for (int i = 0; i < R; ++i) {
       const real x = side_by_side ? from[p * ld + i] : a[i][p];
-      sum[i][0] += x * b0;
-      sum[i][1] += x * b1;
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) sum[i][v] += x * b[v];
     }
   }
-  write<R>(sum, out);
+  write<R, V>(sum, out);
 }
 
+// of[(r - 1) * kTileVectors + v - 1]: of r rows and v vectors.
 using Tile = void (*)(int64_t, const real*, int64_t, const real*, const Out&);
-template <bool side_by_side, int... R>
-struct Heights : Heights<side_by_side, sizeof...(R) + 1, R...> {};
-template <bool side_by_side, int... R>
-requires(sizeof...(R) == kRows) struct Heights<side_by_side, R...> {
-  static constexpr Tile of[] = {tile<kRows + 1 - R, side_by_side>...};  // of[i]: i + 1 rows
+template <bool side_by_side, class = std::make_integer_sequence<int, kRows * kTileVectors>>
+struct Tiles;
+template <bool side_by_side, int... i>
+struct Tiles<side_by_side, std::integer_sequence<int, i...>> {
+  static constexpr Tile of[] = {tile<side_by_side, i / kTileVectors + 1, i % kTileVectors + 1>...};
 };
 
 // Rows (depth, count) as blocks (depth, width) of columns, the last filled up with zeros. A row is read from its
@@ -196,22 +203,24 @@ void multiply_strips(const Product& p, real alpha, bool add, int64_t d, int64_t 
       for (int64_t i = 0; i < height; i += kRows) {
         const int64_t rows = smaller(kRows, height - i);
         const Range columns = wanted(p, m + i, rows), deep = filled(p, m + i, rows);
-        if (n + j >= columns.end || n + j + kColumns <= columns.begin) continue;
+        const int64_t taken = smaller(smaller(kColumns, width - j), columns.end - (n + j));
+        if (taken <= 0 || n + j + kColumns <= columns.begin) continue;
         const int64_t e = smaller(depth, larger(0, deep.begin - d));
         const int64_t length = larger(0, smaller(depth, deep.end - d) - e);
         const real* strip = strips + j * depth + e * kColumns;
         const Out out{p.c + (m + i) * p.ldc + n + j,
                       p.ldc,
-                      smaller(kColumns, width - j),
+                      taken,
                       p.bias && d == 0 ? p.bias + n + j : nullptr,
                       alpha,
                       add || d > 0};
+        const int64_t size = (rows - 1) * kTileVectors + (taken - 1) / kLanes;
         if (packed)
-          Heights<true>::of[rows - 1](length, panels + i / kRows * panel + e * kRows, kRows, strip, out);
+          Tiles<true>::of[size](length, panels + i / kRows * panel + e * kRows, kRows, strip, out);
         else if (p.a_transposed)
-          Heights<true>::of[rows - 1](length, p.a + (d + e) * p.lda + m + i, p.lda, strip, out);
+          Tiles<true>::of[size](length, p.a + (d + e) * p.lda + m + i, p.lda, strip, out);
         else
-          Heights<false>::of[rows - 1](length, p.a + (m + i) * p.lda + d + e, p.lda, strip, out);
+          Tiles<false>::of[size](length, p.a + (m + i) * p.lda + d + e, p.lda, strip, out);
       }
   }
 }

@@ -32,17 +32,18 @@ struct Product {
   Band band = {};
 };
 
-// Of a register tile of C. A test names other sizes than the processor's.
+// Of a register tile of C, which takes three in four of the registers. A test names other sizes than the processor's.
 #if defined(BONSAI_TILE)
-inline constexpr int kVectorBytes = BONSAI_TILE, kTileRows = BONSAI_TILE == 64 ? 12 : 6;
+inline constexpr int kVectorBytes = BONSAI_TILE;
 #elif defined(__AVX512F__)
-inline constexpr int kVectorBytes = 64, kTileRows = 12;
+inline constexpr int kVectorBytes = 64;
 #elif defined(__AVX2__)
-inline constexpr int kVectorBytes = 32, kTileRows = 6;
+inline constexpr int kVectorBytes = 32;
 #else
-inline constexpr int kVectorBytes = 16, kTileRows = 6;
+inline constexpr int kVectorBytes = 16;
 #endif
-inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(real)), kTileColumns = 2 * kLanes;
+inline constexpr int kTileRows = 6, kTileVectors = kVectorBytes == 64 ? 4 : 2;
+inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(real)), kTileColumns = kTileVectors * kLanes;
 
 typedef real Vector __attribute__((vector_size(kVectorBytes), aligned(alignof(real)), may_alias));
 inline Vector load(const real* p) { return *reinterpret_cast<const Vector*>(p); }
