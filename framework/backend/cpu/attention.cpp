@@ -246,8 +246,8 @@ struct Sums {
   }
 };
 
-// dv += (m p)^T dy; with ds times 1 - (s / cap)^2 of the capped score, dq = scale ds k, dk += scale ds^T q.
-void backward_tile(const Tile& t, const AttentionGradients& d, const Sums& sums, real* scratch) {
+// dv = or += (m p)^T dy; with ds times 1 - (s / cap)^2 of the capped score, dq = scale ds k, dk = or += scale ds^T q.
+void backward_tile(const Tile& t, const AttentionGradients& d, bool add, const Sums& sums, real* scratch) {
   const Attention& a = t.a;
   const int64_t width = t.width, stride = t.stride;
   if (width == 0) {
@@ -264,7 +264,7 @@ void backward_tile(const Tile& t, const AttentionGradients& d, const Sums& sums,
   const Band band = t.band(Band::a);
   product({width, a.d_v, t.rows, a.dropout > 0 ? ds : p, stride, true, t.at(d.dy), d.dy.row, false,
            t.keys(d.dv), d.dv.row, nullptr, band},
-          real(1), true);
+          real(1), add);
   score_gradients(t, d.dy, p, ds);
   if (sums.data) sums.add(t, ds);
   if (a.soft_cap > 0) {  // the weights are not needed again: their place takes the capped scores
@@ -284,21 +284,23 @@ void backward_tile(const Tile& t, const AttentionGradients& d, const Sums& sums,
   product({width, a.d_k, t.rows, ds, stride, true, t.at(a.q), a.q.row, false, t.keys(d.dk), d.dk.row,
            nullptr, band},
           scale,
-          true);
+          add);
 }
 
 // The tiles of all heads that read one key/value head run in order, because they add to the same rows.
 void backward_tiles(const Attention& a, const AttentionGradients& d, const Sums& sums) {
   const int64_t each = tile_rows(a), group = a.kv_heads ? a.heads / a.kv_heads : 0;
   run_tiles_with_scratch(a.batch * a.kv_heads, 2 * each * whole_vectors(a.keys), [&](int64_t entry, real* scratch) {
-    const int64_t batch = entry / a.kv_heads, kv_head = entry % a.kv_heads;
-    for (int64_t j = 0; j < a.keys; ++j) {
-      fill(rows_at(d.dk, batch, kv_head, j), a.d_k, 0);
-      fill(rows_at(d.dv, batch, kv_head, j), a.d_v, 0);
-    }
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+    const int64_t batch = entry / a.kv_heads, kv_head = entry % a.kv_heads, head = kv_head * group;
+    const Tile top(a, batch, head, 0, smaller(each, a.queries));  // writes the keys that it sees, and the others add
+    for (int64_t j = 0; j < a.keys; ++j)
+      if (top.rows == 0 || j < top.from || j >= top.from + top.width) {
+        fill(rows_at(d.dk, batch, kv_head, j), a.d_k, 0);
+        fill(rows_at(d.dv, batch, kv_head, j), a.d_v, 0);
+      }
+    for (int64_t h = head; h < head + group; ++h)
       for (int64_t first = 0; first < a.queries; first += each)
-        backward_tile(Tile(a, batch, head, first, smaller(each, a.queries - first)), d, sums, scratch);
+        backward_tile(Tile(a, batch, h, first, smaller(each, a.queries - first)), d, h > head || first > 0, sums, scratch);
   });
 }
 

@@ -94,18 +94,38 @@ inline real max_of(const real* x, int64_t n) {
   return top;
 }
 
+template <int n>
+inline real sum_by_halves(const real (&x)[n]) {
+  if constexpr (n == 1) {
+    return x[0];
+  } else {
+    real half[n / 2];
+#pragma omp simd
+    for (int i = 0; i < n / 2; ++i) half[i] = x[i] + x[i + n / 2];
+    return sum_by_halves(half);
+  }
+}
+
 // y = e^(x - top) for one row, and their sum; y may be x.
 inline real exponentials(const real* x, int64_t n, real top, real* y) {
-  constexpr int kTerms = 8;  // sums side by side, added by halves
+#if defined(__AVX512F__)
+  constexpr int kTerms = 16;
+#else
+  constexpr int kTerms = 8;
+#endif
   real sums[kTerms] = {};
   int64_t i = 0;
   for (; i + kTerms <= n; i += kTerms)
 #pragma omp simd
     for (int j = 0; j < kTerms; ++j) sums[j] += y[i + j] = math::exp(x[i + j] - top);
-  for (; i < n; ++i) sums[i % kTerms] += y[i] = math::exp(x[i] - top);
-  for (int half = kTerms / 2; half > 0; half /= 2)
-    for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
-  return sums[0];
+  if (i < n) {
+    real last[kTerms];
+    for (int j = 0; j < kTerms; ++j) last[j] = i + j < n ? x[i + j] - top : -math::infinity<real>;
+#pragma omp simd
+    for (int j = 0; j < kTerms; ++j) sums[j] += last[j] = math::exp(last[j]);
+    for (int j = 0; i + j < n; ++j) y[i + j] = last[j];
+  }
+  return sum_by_halves(sums);
 }
 
 // dx = p (d - mean), with mean = sum(p d), for one row; dx may be d. The difference cancels where one p is nearly 1, and
@@ -120,8 +140,8 @@ inline double softmax_mean(const real* p, const real* d, int64_t n) {
   return sizeof(real) < sizeof(double) && total > 0 ? sum / total : sum;
 }
 inline void softmax_gradient(const real* p, const real* d, double mean, real* dx, int64_t n) {
-  for (int64_t i = 0; i < n; ++i)
-    dx[i] = static_cast<real>((static_cast<double>(d[i]) - mean) * static_cast<double>(p[i]));
+  const real high = static_cast<real>(mean), low = static_cast<real>(mean - static_cast<double>(high));
+  for (int64_t i = 0; i < n; ++i) dx[i] = ((d[i] - high) - low) * p[i];  // what cancels is exact
 }
 
 // What a softmax gives where the largest score is -inf: 0 for a row of only -inf, NaN for one with a

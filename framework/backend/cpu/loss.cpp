@@ -23,6 +23,18 @@ real row_loss(const real* x, int64_t n, int64_t target, double smoothing, real t
   return (1 - s) * hard + s * soft;
 }
 
+// The gradients of some logits that are not the target; returned is the sum of their probabilities. out may be x.
+real other_gradients(const real* x, real top, real scale, real g, real soft, int64_t begin, int64_t end, real* out) {
+  real sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t j = begin; j < end; ++j) {
+    const real p = math::exp(x[j] - top) * scale;
+    sum += p;
+    out[j] = g * (p - soft);
+  }
+  return sum;
+}
+
 }  // namespace
 
 void cross_entropy(View logits, View target, const CrossEntropy& options, MutView loss,
@@ -65,13 +77,8 @@ void cross_entropy_backward(View logits, View target, View stats, View dloss,
     if (ids[row] == options.ignore_index) return fill(out, n, 0);
     const real top = stats.as<real>()[2 * row], scale = 1 / stats.as<real>()[2 * row + 1];
     const int64_t target = ids[row];
-    real others = 0;
-#pragma omp simd reduction(+ : others)
-    for (int64_t j = 0; j < n; ++j) {
-      const real p = math::exp(x[j] - top) * scale;
-      others += j == target ? real(0) : p;
-      out[j] = g * (p - soft);
-    }
+    const real others = other_gradients(x, top, scale, g, soft, 0, target, out) +
+                        other_gradients(x, top, scale, g, soft, target + 1, n, out);
     out[target] = g * (static_cast<real>(options.label_smoothing) - soft - others);
   });
 }

@@ -102,7 +102,7 @@ struct Tiles<side_by_side, std::integer_sequence<int, i...>> {
   static constexpr Tile of[] = {tile<side_by_side, i / kTileVectors + 1, i % kTileVectors + 1>...};
 };
 
-// Rows (depth, count) as blocks (depth, width) of columns, the last filled up with zeros. A row is read from its
+// Rows (depth, count) as blocks (depth, width) of columns, the last vector filled up with zeros. A row is read from its
 // beginning to its end; where a block is not a whole number of vectors, what is written too much is written over by the
 // next row, and after the last by the next block, or lies in the room behind (kRoom).
 template <int width>
@@ -117,7 +117,11 @@ void pack_across(const real* from, int64_t ld, int64_t depth, int64_t count, rea
     for (; i < whole; i += width, to += block)
       for (int v = 0; v < width; v += kLanes) store(to + v, load(from + i + v));
     for (; i < count; i += width, to += block)
-      for (int64_t j = 0; j < width; ++j) to[j] = i + j < count ? from[i + j] : 0;
+      for (int v = 0; v < width && i + v < count; v += kLanes)
+        if (width % kLanes == 0 && i + v + kLanes <= count)
+          store(to + v, load(from + i + v));
+        else
+          for (int j = v; j < smaller(width, v + kLanes); ++j) to[j] = i + j < count ? from[i + j] : 0;
   }
 }
 
