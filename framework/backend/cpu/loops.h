@@ -22,6 +22,22 @@ using real = BONSAI_REAL;
 
 inline constexpr int64_t kGrain = 8192;  // elements in a tile of elementwise work
 
+// Of a vector register. A test names other sizes than the processor's.
+#if defined(BONSAI_TILE)
+inline constexpr int kVectorBytes = BONSAI_TILE;
+#elif defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
+#endif
+inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(real));
+
+typedef real Vector __attribute__((vector_size(kVectorBytes), aligned(alignof(real)), may_alias));
+inline Vector load(const real* p) { return *reinterpret_cast<const Vector*>(p); }
+inline void store(real* p, Vector v) { *reinterpret_cast<Vector*>(p) = v; }
+
 class Scratch {
  public:
   explicit Scratch(int64_t elements)
@@ -108,11 +124,7 @@ inline real sum_by_halves(const real (&x)[n]) {
 
 // y = e^(x - top) for one row, and their sum; y may be x.
 inline real exponentials(const real* x, int64_t n, real top, real* y) {
-#if defined(__AVX512F__)
-  constexpr int kTerms = 16;
-#else
-  constexpr int kTerms = 8;
-#endif
+  constexpr int kTerms = kLanes > 8 ? kLanes : 8;
   real sums[kTerms] = {};
   int64_t i = 0;
   for (; i + kTerms <= n; i += kTerms)

@@ -15,7 +15,6 @@ constexpr int kRows = kTileRows, kColumns = kTileColumns;
 // Of what is packed at once: a strip of B stays in the nearest cache.
 constexpr int64_t kDepth = kTileVectors == 4 ? 128 : 256, kStrips = 128, kPanels = 48;
 constexpr int64_t kNear = 256;  // a transposed A whose rows are no further apart is read where it lies
-constexpr int64_t kRoom = kLanes, kPanelElements = kPanels * kDepth + kPanels / kRows * kRoom;
 
 struct Out {
   real* c;
@@ -102,26 +101,23 @@ struct Tiles<side_by_side, std::integer_sequence<int, i...>> {
   static constexpr Tile of[] = {tile<side_by_side, i / kTileVectors + 1, i % kTileVectors + 1>...};
 };
 
-// Rows (depth, count) as blocks (depth, width) of columns, the last vector filled up with zeros. A row is read from its
-// beginning to its end; where a block is not a whole number of vectors, what is written too much is written over by the
-// next row, and after the last by the next block, or lies in the room behind (kRoom).
+// Rows (depth, count) as blocks (depth, width) of columns, `block` elements apart. A row is read from its beginning to
+// its end. The last vector is filled up with zeros.
 template <int width>
-void pack_across(const real* from, int64_t ld, int64_t depth, int64_t count, real* out, int64_t block,
-                 bool last) {
+void pack_across(const real* from, int64_t ld, int64_t depth, int64_t count, real* out, int64_t block) {
   constexpr int64_t kAhead = 8;
-  for (int64_t e = 0; e < depth; ++e, from += ld) {
+  static_assert(width % kLanes == 0);
+  for (int64_t e = 0; e < depth; ++e, from += ld, out += width) {
     for (int64_t i = 0; i < count; i += 64 / sizeof(real)) __builtin_prefetch(from + kAhead * ld + i);
-    const int64_t whole = width % kLanes && last && e == depth - 1 ? 0 : count - count % width;
-    real* to = out + e * width;
+    real* to = out;
     int64_t i = 0;
-    for (; i < whole; i += width, to += block)
+    for (; i + width <= count; i += width, to += block)
       for (int v = 0; v < width; v += kLanes) store(to + v, load(from + i + v));
-    for (; i < count; i += width, to += block)
-      for (int v = 0; v < width && i + v < count; v += kLanes)
-        if (width % kLanes == 0 && i + v + kLanes <= count)
-          store(to + v, load(from + i + v));
-        else
-          for (int j = v; j < smaller(width, v + kLanes); ++j) to[j] = i + j < count ? from[i + j] : 0;
+    for (; i < count; i += kLanes, to += kLanes)
+      if (i + kLanes <= count)
+        store(to, load(from + i));
+      else
+        for (int64_t j = 0; j < kLanes; ++j) to[j] = i + j < count ? from[i + j] : 0;
   }
 }
 
@@ -174,7 +170,7 @@ void pack_along(const real* from, int64_t ld, int64_t depth, int64_t count, real
 // Columns [n, n + width) of a depth of op(B), as strips.
 void pack_strips(const Product& p, int64_t d, int64_t depth, int64_t n, int64_t width, real* out) {
   if (!p.b_transposed)
-    return pack_across<kColumns>(p.b + d * p.ldb + n, p.ldb, depth, width, out, depth * kColumns, false);
+    return pack_across<kColumns>(p.b + d * p.ldb + n, p.ldb, depth, width, out, depth * kColumns);
   for (int64_t j = 0; j < width; j += kColumns) {
     for (int64_t i = j + kColumns; i < smaller(width, j + 2 * kColumns); ++i)
       for (int64_t e = 0; e < depth; e += 64 / sizeof(real))
@@ -198,11 +194,10 @@ Range filled(const Product& p, int64_t m, int64_t rows) {
 void multiply_strips(const Product& p, real alpha, bool add, int64_t d, int64_t depth, int64_t n,
                      int64_t width, const real* strips, real* panels) {
   const bool packed = p.a_transposed && p.lda > kNear;
-  const int64_t panel = depth * kRows + kRoom;
   for (int64_t m = 0; m < p.m; m += kPanels) {
     const int64_t height = smaller(kPanels, p.m - m);
     if (packed)
-      pack_across<kRows>(p.a + d * p.lda + m, p.lda, depth, height, panels, panel, d + depth == p.k);
+      pack_across<kPanels>(p.a + d * p.lda + m, p.lda, depth, height, panels, 0);
     for (int64_t j = 0; j < width; j += kColumns)
       for (int64_t i = 0; i < height; i += kRows) {
         const int64_t rows = smaller(kRows, height - i);
@@ -220,7 +215,7 @@ void multiply_strips(const Product& p, real alpha, bool add, int64_t d, int64_t 
                       add || d > 0};
         const int64_t size = (rows - 1) * kTileVectors + (taken - 1) / kLanes;
         if (packed)
-          Tiles<true>::of[size](length, panels + i / kRows * panel + e * kRows, kRows, strip, out);
+          Tiles<true>::of[size](length, panels + e * kPanels + i, kPanels, strip, out);
         else if (p.a_transposed)
           Tiles<true>::of[size](length, p.a + (d + e) * p.lda + m + i, p.lda, strip, out);
         else
@@ -248,7 +243,7 @@ void pack(const Product& p, real* packed) {
       const int64_t d = t / parts * kDepth, depth = smaller(kDepth, p.k - d), e = t % parts * rows;
       if (e < depth)
         pack_across<kColumns>(p.b + (d + e) * p.ldb, p.ldb, smaller(rows, depth - e), p.n,
-                              packed + d * all + e * kColumns, depth * kColumns, false);
+                              packed + d * all + e * kColumns, depth * kColumns);
     });
   }
   // A part is some strips of a depth.
@@ -260,7 +255,7 @@ void pack(const Product& p, real* packed) {
 }
 
 void own_product(const Product& p, real alpha, bool add, const real* packed, int64_t n_begin, int64_t n_end) {
-  alignas(64) real panels[kPanelElements];
+  alignas(64) real panels[kPanels * kDepth];
   const int64_t all = tiles_of(p.n, kColumns) * kColumns;
   if (p.k == 0) no_depth(p, add, n_begin, n_end);
   for (int64_t d = 0; d < p.k; d += kDepth) {
@@ -271,7 +266,7 @@ void own_product(const Product& p, real alpha, bool add, const real* packed, int
 }
 
 void own_product(const Product& p, real alpha, bool add) {
-  alignas(64) real strips[kStrips * kDepth], panels[kPanelElements];
+  alignas(64) real strips[kStrips * kDepth], panels[kPanels * kDepth];
   if (p.k == 0) no_depth(p, add, 0, p.n);
   for (int64_t d = 0; d < p.k; d += kDepth) {
     const int64_t depth = smaller(kDepth, p.k - d);

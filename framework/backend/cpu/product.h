@@ -32,22 +32,8 @@ struct Product {
   Band band = {};
 };
 
-// Of a register tile of C, which takes three in four of the registers. A test names other sizes than the processor's.
-#if defined(BONSAI_TILE)
-inline constexpr int kVectorBytes = BONSAI_TILE;
-#elif defined(__AVX512F__)
-inline constexpr int kVectorBytes = 64;
-#elif defined(__AVX2__)
-inline constexpr int kVectorBytes = 32;
-#else
-inline constexpr int kVectorBytes = 16;
-#endif
-inline constexpr int kTileRows = 6, kTileVectors = kVectorBytes == 64 ? 4 : 2;
-inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(real)), kTileColumns = kTileVectors * kLanes;
-
-typedef real Vector __attribute__((vector_size(kVectorBytes), aligned(alignof(real)), may_alias));
-inline Vector load(const real* p) { return *reinterpret_cast<const Vector*>(p); }
-inline void store(real* p, Vector v) { *reinterpret_cast<Vector*>(p) = v; }
+// Of a register tile of C, which takes three in four of the registers.
+inline constexpr int kTileRows = 6, kTileVectors = kVectorBytes == 64 ? 4 : 2, kTileColumns = kTileVectors * kLanes;
 
 // Whether this level's tiles are as wide as a BLAS's, or there is none that is right. f64 is built for the lowest
 // level alone.
