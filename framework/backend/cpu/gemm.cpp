@@ -80,7 +80,7 @@ void own_tiles(const Product& p, real alpha, bool add) {
   const Parts columns(p.n, kBlock, kTileColumns);
   // A weight's gradient: a small C of a long depth. A block of C reads each operand once, and packs its own.
   if (p.a_transposed) {
-    const Parts rows(p.m, kBlock, kTileRows);
+    const Parts rows(p.m, 2 * kBlock, kTileRows);
     const int64_t wanted = tiles_of(kEnoughTiles, rows.count * columns.count);
     return deep_product(p, rows, columns, Parts(p.k, larger(kDepth, p.k / wanted), 8), alpha, add);
   }

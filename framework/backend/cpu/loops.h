@@ -110,6 +110,7 @@ inline real max_of(const real* x, int64_t n) {
   return top;
 }
 
+// The first half added to the second, until one is left.
 template <int n>
 inline real sum_by_halves(const real (&x)[n]) {
   if constexpr (n == 1) {

@@ -1,6 +1,5 @@
 // A register tile of C takes a whole depth of A and B before it is written. B lies packed in strips as wide as the
-// tile; A is read where it lies, or packed into panels as high as the tile where it is transposed and its rows are far
-// apart.
+// tile; A is read where it lies, or packed some rows at a time where it is transposed and its rows are far apart.
 // Goto & van de Geijn 2008, doi:10.1145/1356052.1356053
 #include "framework/backend/cpu/product.h"
 
