@@ -155,15 +155,15 @@ void transpose(const float* in, int64_t ld, float* out, int64_t step) {
 }
 #endif
 
-// Rows (count, depth) as one strip (depth, kColumns), filled up with zeros.
+// Rows (count, depth) as one strip (depth, kColumns), the last vector filled up with zeros.
 void pack_along(const real* from, int64_t ld, int64_t depth, int64_t count, real* out) {
-  int64_t e = 0;
-  if (count == kColumns && kColumns % 8 == 0)
-    for (; e + 8 <= depth; e += 8)
-      for (int64_t i = 0; i < kColumns; i += 8)
-        transpose(from + i * ld + e, ld, out + e * kColumns + i, kColumns);
-  for (; e < depth; ++e)
-    for (int64_t i = 0; i < kColumns; ++i) out[e * kColumns + i] = i < count ? from[i * ld + e] : 0;
+  const int64_t filled = tiles_of(count, kLanes) * kLanes, deep = depth / 8 * 8;
+  const int64_t whole = kColumns % 8 == 0 ? count / 8 * 8 : 0;  // of the columns
+  for (int64_t e = 0; e < deep; e += 8)
+    for (int64_t i = 0; i < whole; i += 8) transpose(from + i * ld + e, ld, out + e * kColumns + i, kColumns);
+  for (int64_t e = 0; e < depth; ++e)
+    for (int64_t i = e < deep ? whole : 0; i < filled; ++i)
+      out[e * kColumns + i] = i < count ? from[i * ld + e] : 0;
 }
 
 // Columns [n, n + width) of a depth of op(B), as strips.
