@@ -19,8 +19,6 @@ real* rows_at(const Heads& h, int64_t batch, int64_t head, int64_t row) {
   return static_cast<real*>(h.data) + batch * h.batch + head * h.head + row * h.row;
 }
 
-int64_t whole_vectors(int64_t n) { return tiles_of(n, kLanes) * kLanes; }
-
 // Some queries of one head. Of the keys, those from the first to the last that any of them may see by position. A table
 // has as many rows as the tile, `stride` elements each, which are whole vectors: the first `width` are keys.
 class Tile {

@@ -48,8 +48,9 @@ struct Parts {
   int64_t end(int64_t i) const { return begin(i + 1); }
 };
 
-Product tile_of(const Product& p, const Parts& parts, int64_t i) {
-  return p.m >= p.n ? rows_of(p, parts.begin(i), parts.end(i)) : columns_of(p, parts.begin(i), parts.end(i));
+Product block_of(const Product& p, const Parts& rows, const Parts& columns, int64_t i) {
+  const int64_t row = i / columns.count, column = i % columns.count;
+  return columns_of(rows_of(p, rows.begin(row), rows.end(row)), columns.begin(column), columns.end(column));
 }
 
 // C in blocks, and k cut as well. The first part of the depth goes into C, the others into scratch; they are added in
@@ -58,11 +59,10 @@ void deep_product(const Product& p, const Parts& rows, const Parts& columns, con
   const int64_t area = p.m * p.n, blocks = rows.count * columns.count;
   Scratch others((depth.count - 1) * area);
   run_tiles(blocks * depth.count, [&](int64_t t) {
-    const int64_t d = t / blocks, row = t % blocks / columns.count, column = t % columns.count;
+    const int64_t d = t / blocks;
     Product part = depth_of(p, depth.begin(d), depth.end(d));
     if (d > 0) part.c = others.data() + (d - 1) * area, part.ldc = p.n, part.bias = nullptr;
-    part = rows_of(part, rows.begin(row), rows.end(row));
-    product(columns_of(part, columns.begin(column), columns.end(column)), alpha, add && d == 0);
+    product(block_of(part, rows, columns, t % blocks), alpha, add && d == 0);
   });
   if (depth.count > 1)
     for_rows(p.m, p.n * depth.count, [&](int64_t i) {
@@ -156,22 +156,22 @@ void gemm(const Gemm& g) {
     return product_at(g, index);
   };
 
-  const Parts tiles(larger(g.m, g.n), kTile);
+  const Parts rows(g.m, g.m >= g.n ? kTile : g.m), columns(g.n, g.m >= g.n ? g.n : kTile);
+  const int64_t tiles = rows.count * columns.count;
   if (kept == 1 && added == 1) {
     const Product p = entry(0, 0);
     if (g.m <= kFewRows && g.k > 0) return few_rows(p, alpha, g.add);
     if (prefers_own()) return own_tiles(p, alpha, g.add);
-    const Parts rows(g.m, g.m >= g.n ? kTile : g.m), columns(g.n, g.m >= g.n ? g.n : kTile);
-    if (tiles.count < kEnoughTiles && g.k > kDepth * 3 / 2)
+    if (tiles < kEnoughTiles && g.k > kDepth * 3 / 2)
       return deep_product(p, rows, columns, Parts(g.k, kDepth), alpha, g.add);
   }
-  run_tiles(kept * tiles.count, [&](int64_t t) {
+  run_tiles(kept * tiles, [&](int64_t t) {
     if (added == 0) {
-      const Product p = tile_of(entry(t / tiles.count, 0), tiles, t % tiles.count);
+      const Product p = block_of(entry(t / tiles, 0), rows, columns, t % tiles);
       for (int64_t i = 0; i < p.m && !g.add; ++i) fill(p.c + i * p.ldc, p.n, 0);
     }
     for (int64_t s = 0; s < added; ++s) {
-      Product p = tile_of(entry(t / tiles.count, s), tiles, t % tiles.count);
+      Product p = block_of(entry(t / tiles, s), rows, columns, t % tiles);
       if (s > 0) p.bias = nullptr;
       product(p, alpha, g.add || s > 0);
     }

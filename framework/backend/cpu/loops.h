@@ -56,6 +56,7 @@ class Scratch {
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 inline int64_t tiles_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
+inline int64_t whole_vectors(int64_t n) { return tiles_of(n, kLanes) * kLanes; }
 
 // f(t, scratch) for t < count, scratch being `elements` of whoever runs the tile: taken at once for all
 // that may run side by side, so that how much is taken does not depend on who was free.

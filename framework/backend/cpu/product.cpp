@@ -157,7 +157,7 @@ void transpose(const float* in, int64_t ld, float* out, int64_t step) {
 
 // Rows (count, depth) as one strip (depth, kColumns), the last vector filled up with zeros.
 void pack_along(const real* from, int64_t ld, int64_t depth, int64_t count, real* out) {
-  const int64_t filled = tiles_of(count, kLanes) * kLanes, deep = depth / 8 * 8;
+  const int64_t filled = whole_vectors(count), deep = depth / 8 * 8;
   const int64_t whole = kColumns % 8 == 0 ? count / 8 * 8 : 0;  // of the columns
   for (int64_t e = 0; e < deep; e += 8)
     for (int64_t i = 0; i < whole; i += 8) transpose(from + i * ld + e, ld, out + e * kColumns + i, kColumns);

@@ -39,7 +39,7 @@ inline constexpr int kTileRows = 6, kTileVectors = kVectorBytes == 64 ? 4 : 2, k
 // level alone.
 bool prefers_own();
 
-// B as the tiles read it: strips of kTileColumns columns, filled up with zeros.
+// B as the tiles read it: strips of kTileColumns columns, of the last as many vectors as it needs.
 int64_t packed_elements(int64_t k, int64_t n);
 void pack(const Product& p, real* packed);
 
