@@ -12,12 +12,7 @@ namespace {
 using cpu::Blas;
 
 template <class T>
-using Matrix = decltype(cpu::Products<T>::matrix);
-template <class T>
-using Vector = decltype(cpu::Products<T>::vector);
-
-template <class T>
-const cpu::Products<T>& right() {
+cpu::Multiply<T> right() {
   static const Blas blas = cpu::openblas();
   if constexpr (sizeof(T) == 4)
     return blas.f32;
@@ -29,29 +24,23 @@ const cpu::Products<T>& right() {
 template <class T, bool (*kWhere)(int64_t m, int64_t n, int64_t k, bool ta, bool tb)>
 void wrong_matrix(int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, bool ta, const T* b,
                   int64_t ldb, bool tb, T beta, T* c, int64_t ldc) {
-  right<T>().matrix(m, n, k, alpha, a, lda, ta, b, ldb, tb, beta, c, ldc);
+  right<T>()(m, n, k, alpha, a, lda, ta, b, ldb, tb, beta, c, ldc);
   if (m > 0 && n > 0 && kWhere(m, n, k, ta, tb)) c[(m - 1) * ldc + n - 1] += 1;
 }
 template <class T>
 void reads_what_it_should_not(int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, bool ta,
                               const T* b, int64_t ldb, bool tb, T, T* c, int64_t ldc) {
-  right<T>().matrix(m, n, k, alpha, a, lda, ta, b, ldb, tb, T(1), c, ldc);
+  right<T>()(m, n, k, alpha, a, lda, ta, b, ldb, tb, T(1), c, ldc);
 }
 template <class T>
 void forgets_to_add(int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, bool ta, const T* b,
                     int64_t ldb, bool tb, T, T* c, int64_t ldc) {
-  right<T>().matrix(m, n, k, alpha, a, lda, ta, b, ldb, tb, T(0), c, ldc);
+  right<T>()(m, n, k, alpha, a, lda, ta, b, ldb, tb, T(0), c, ldc);
 }
 template <class T>
 void forgets_the_factor(int64_t m, int64_t n, int64_t k, T, const T* a, int64_t lda, bool ta, const T* b,
                         int64_t ldb, bool tb, T beta, T* c, int64_t ldc) {
-  right<T>().matrix(m, n, k, T(1), a, lda, ta, b, ldb, tb, beta, c, ldc);
-}
-template <class T, bool (*kWhere)(bool rows, int64_t x_step)>
-void wrong_vector(bool rows, int64_t n, int64_t k, T alpha, const T* matrix, int64_t ld, const T* x,
-                  int64_t x_step, T beta, T* y) {
-  right<T>().vector(rows, n, k, alpha, matrix, ld, x, x_step, beta, y);
-  if (kWhere(rows, x_step)) y[n - 1] += 1;
+  right<T>()(m, n, k, T(1), a, lda, ta, b, ldb, tb, beta, c, ldc);
 }
 
 bool always(int64_t, int64_t, int64_t, bool, bool) { return true; }
@@ -62,37 +51,30 @@ template <bool kA, bool kB>
 bool where_stored(int64_t, int64_t, int64_t, bool ta, bool tb) {
   return ta == kA && tb == kB;
 }
-bool by_rows(bool rows, int64_t) { return rows; }
-bool by_columns(bool rows, int64_t) { return !rows; }
-bool with_steps(bool, int64_t x_step) { return x_step != 1; }
 
 template <class T>
 std::vector<Blas> faults_of() {
-  const Matrix<T> matrices[] = {wrong_matrix<T, always>,
-                                wrong_matrix<T, at_odd_edges>,
-                                wrong_matrix<T, where_large>,
-                                wrong_matrix<T, where_small>,
-                                wrong_matrix<T, where_stored<false, false>>,
-                                wrong_matrix<T, where_stored<false, true>>,
-                                wrong_matrix<T, where_stored<true, false>>,
-                                wrong_matrix<T, where_stored<true, true>>,
-                                reads_what_it_should_not<T>,
-                                forgets_to_add<T>,
-                                forgets_the_factor<T>};
-  const Vector<T> vectors[] = {wrong_vector<T, by_rows>, wrong_vector<T, by_columns>,
-                               wrong_vector<T, with_steps>};
+  const cpu::Multiply<T> faults[] = {wrong_matrix<T, always>,
+                                     wrong_matrix<T, at_odd_edges>,
+                                     wrong_matrix<T, where_large>,
+                                     wrong_matrix<T, where_small>,
+                                     wrong_matrix<T, where_stored<false, false>>,
+                                     wrong_matrix<T, where_stored<false, true>>,
+                                     wrong_matrix<T, where_stored<true, false>>,
+                                     wrong_matrix<T, where_stored<true, true>>,
+                                     reads_what_it_should_not<T>,
+                                     forgets_to_add<T>,
+                                     forgets_the_factor<T>};
   std::vector<Blas> all;
-  const auto plant = [&](auto change) {
+  for (const cpu::Multiply<T> f : faults) {
     Blas blas = cpu::openblas();
     if constexpr (sizeof(T) == 4)
-      change(blas.f32);
+      blas.f32 = f;
     else
-      change(blas.f64);
+      blas.f64 = f;
     blas.name = fmt::format("planted fault {}", all.size());
     all.push_back(blas);
-  };
-  for (const auto f : matrices) plant([f](auto& products) { products.matrix = f; });
-  for (const auto f : vectors) plant([f](auto& products) { products.vector = f; });
+  }
   return all;
 }
 

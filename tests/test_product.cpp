@@ -47,6 +47,11 @@ void check_product(int64_t m, int64_t n, int64_t k, int form, int64_t apart = 0)
   own_product(p, 2, add, packed.data(), 0, middle);
   own_product(p, 2, add, packed.data(), middle, n);
   EXPECT_EQ(parts, right) << m << " x " << n << " x " << k << " form " << form << ", packed";
+  if (ta) return;
+  std::vector<float> rows = c.v;
+  p.c = rows.data();
+  few_rows_product(p, 2, add);
+  EXPECT_EQ(rows, right) << m << " x " << n << " x " << k << " form " << form << ", by rows";
 }
 
 TEST(Product, EverySizeAroundATilesEdgeIsRight) {

@@ -31,23 +31,6 @@ void dgemm(int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64
               leading(lda), b, leading(ldb), beta, c, leading(ldc));
 }
 
-void sgemv(bool rows, int64_t n, int64_t k, float alpha, const float* matrix, int64_t ld, const float* x,
-           int64_t x_step, float beta, float* y) {
-  cblas_sgemv(CblasRowMajor, transposed(!rows), narrow(rows ? n : k), narrow(rows ? k : n), alpha, matrix,
-              leading(ld), x, narrow(x_step), beta, y, 1);
-}
-void dgemv(bool rows, int64_t n, int64_t k, double alpha, const double* matrix, int64_t ld, const double* x,
-           int64_t x_step, double beta, double* y) {
-  cblas_dgemv(CblasRowMajor, transposed(!rows), narrow(rows ? n : k), narrow(rows ? k : n), alpha, matrix,
-              leading(ld), x, narrow(x_step), beta, y, 1);
-}
-
-template <class T>
-void own_multiply_vector(bool rows, int64_t n, int64_t k, T alpha, const T* matrix, int64_t ld, const T* x,
-                         int64_t x_step, T beta, T* y) {
-  own_multiply(1, n, k, alpha, x, x_step, true, matrix, ld, rows, beta, y, n);
-}
-
 // A matrix of small whole numbers, which every order of adding sums to the same bits, and how it lies in memory:
 // rows a little longer than they need be.
 struct Sample {
@@ -85,7 +68,7 @@ class Trial {
   }
 
   template <class T>
-  bool passes(const Products<T>& blas) const {
+  bool passes(Multiply<T> blas) const {
     for (bool tb : {false, true}) {
       const std::vector<T> b = b_.stored<T>(tb);
       for (bool ta : {false, true})
@@ -95,26 +78,19 @@ class Trial {
   }
 
  private:
-  // C = A B over NaN, which beta = 0 must not read; in a second pass C += 2 A B. The first row again by a vector.
+  // C = A B over NaN, which beta = 0 must not read; in a second pass C += 2 A B.
   template <class T>
-  bool passes(const Products<T>& blas, const std::vector<T>& a, bool ta, const std::vector<T>& b,
+  bool passes(Multiply<T> blas, const std::vector<T>& a, bool ta, const std::vector<T>& b,
               bool tb) const {
     const int64_t ldc = n_ + Sample::kPadding;
-    std::vector<T> c(static_cast<size_t>(m_ * ldc), std::numeric_limits<T>::quiet_NaN()), row = c;
+    std::vector<T> c(static_cast<size_t>(m_ * ldc), std::numeric_limits<T>::quiet_NaN());
     for (int again = 0; again < passes_; ++again) {
       const T alpha = again ? 2 : 1, beta = again ? 1 : 0, factor = again ? 3 : 1;
-      blas.matrix(m_, n_, k_, alpha, a.data(), a_.ld(ta), ta, b.data(), b_.ld(tb), tb, beta, c.data(), ldc);
+      blas(m_, n_, k_, alpha, a.data(), a_.ld(ta), ta, b.data(), b_.ld(tb), tb, beta, c.data(), ldc);
       for (int64_t i = 0; i < m_; ++i)
-        if (!is_row(c.data() + i * ldc, i, factor)) return false;
-      blas.vector(tb, n_, k_, alpha, b.data(), b_.ld(tb), a.data(), ta ? a_.ld(true) : 1, beta, row.data());
-      if (!is_row(row.data(), 0, factor)) return false;
+        for (int64_t j = 0; j < n_; ++j)
+          if (!(c.data()[i * ldc + j] == factor * static_cast<T>(right_.data()[i * n_ + j]))) return false;
     }
-    return true;
-  }
-  template <class T>
-  bool is_row(const T* got, int64_t i, T factor) const {
-    for (int64_t j = 0; j < n_; ++j)
-      if (!(got[j] == factor * static_cast<T>(right_.data()[i * n_ + j]))) return false;
     return true;
   }
 
@@ -154,9 +130,9 @@ Choice& choice() {
 }
 
 template <class T>
-void multiply_with(const Products<T>& use, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
+void multiply_with(Multiply<T> use, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
                    bool ta, const T* b, int64_t ldb, bool tb, T beta, T* c, int64_t ldc) {
-  const auto run = k == 0 ? own_multiply<T> : use.matrix;
+  const auto run = k == 0 ? own_multiply<T> : use;
   run(m, n, k, alpha, a, lda, ta, b, ldb, tb, beta, c, ldc);
 }
 
@@ -164,13 +140,11 @@ void multiply_with(const Products<T>& use, int64_t m, int64_t n, int64_t k, T al
 
 Blas openblas() {
   openblas_set_num_threads(1);  // our tiles are the parallelism
-  return {std::string(openblas_get_config()) + " " + openblas_get_corename(), {sgemm, sgemv}, {dgemm, dgemv}};
+  return {std::string(openblas_get_config()) + " " + openblas_get_corename(), sgemm, dgemm};
 }
 
 Blas own_blas() {
-  return {"own loops",
-          {own_multiply<float>, own_multiply_vector<float>},
-          {own_multiply<double>, own_multiply_vector<double>}};
+  return {"own loops", own_multiply<float>, own_multiply<double>};
 }
 
 // OpenBLAS has kernels of its own for products below a million multiplications, and goes through k in parts.
@@ -213,15 +187,6 @@ void multiply(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int6
 void multiply(int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda, bool ta,
               const double* b, int64_t ldb, bool tb, double beta, double* c, int64_t ldc) {
   multiply_with(choice().use.f64, m, n, k, alpha, a, lda, ta, b, ldb, tb, beta, c, ldc);
-}
-
-void multiply_vector(bool rows, int64_t n, int64_t k, float alpha, const float* matrix, int64_t ld,
-                     const float* x, int64_t x_step, float beta, float* y) {
-  choice().use.f32.vector(rows, n, k, alpha, matrix, ld, x, x_step, beta, y);
-}
-void multiply_vector(bool rows, int64_t n, int64_t k, double alpha, const double* matrix, int64_t ld,
-                     const double* x, int64_t x_step, double beta, double* y) {
-  choice().use.f64.vector(rows, n, k, alpha, matrix, ld, x, x_step, beta, y);
 }
 
 }  // namespace bonsai::cpu

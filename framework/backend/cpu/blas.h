@@ -7,19 +7,15 @@
 
 namespace bonsai::cpu {
 
-// One element type's products, with the arguments of multiply and multiply_vector in gemm.h.
+// As multiply in gemm.h.
 template <class T>
-struct Products {
-  void (*matrix)(int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, bool a_transposed,
-                 const T* b, int64_t ldb, bool b_transposed, T beta, T* c, int64_t ldc);
-  void (*vector)(bool rows, int64_t n, int64_t k, T alpha, const T* matrix, int64_t ld, const T* x,
-                 int64_t x_step, T beta, T* y);
-};
+using Multiply = void (*)(int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, bool a_transposed,
+                          const T* b, int64_t ldb, bool b_transposed, T beta, T* c, int64_t ldc);
 
 struct Blas {
   std::string name;
-  Products<float> f32;
-  Products<double> f64;
+  Multiply<float> f32;
+  Multiply<double> f64;
 };
 
 Blas openblas();

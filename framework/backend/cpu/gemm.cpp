@@ -3,8 +3,8 @@
 // Where this level's own tiles are fast, rows of C are cut and share a packed B, or columns where there are far more of
 // them; a weight's gradient is cut into blocks of C, and its depth with them. Otherwise a tile is one single-threaded
 // OpenBLAS call: about 96 rows, or columns where n > m; where that gives too few tiles for the processors of a small
-// machine, k is cut as well. Parts of a depth are added in order. Up to four rows go to gemv. The bits depend on where
-// the tiles lie, which is a function of the shape.
+// machine, k is cut as well. Parts of a depth are added in order. Up to four rows read B where it lies. The bits depend
+// on where the tiles lie, which is a function of the shape.
 #include "framework/backend/cpu/gemm.h"
 
 #include "framework/backend/cpu/product.h"
@@ -101,18 +101,11 @@ void own_tiles(const Product& p, real alpha, bool add) {
   });
 }
 
-// A few rows: each is a matrix times a vector.
+// Each row a matrix times a vector.
 void few_rows(const Product& p, real alpha, bool add) {
-  const Parts columns(p.n, larger(64, kGrain * 4 / larger(1, p.k)));
+  const Parts columns(p.n, larger(64, kGrain * 4 / larger(1, p.k)), kLanes);
   run_tiles(columns.count, [&](int64_t t) {
-    const Product part = columns_of(p, columns.begin(t), columns.end(t));
-    for (int64_t i = 0; i < part.m; ++i) {
-      const Product row = rows_of(part, i, i + 1);
-      if (row.bias)
-        for (int64_t j = 0; j < row.n; ++j) row.c[j] = row.bias[j];
-      multiply_vector(row.b_transposed, row.n, row.k, alpha, row.b, row.ldb, row.a,
-                      row.a_transposed ? row.lda : 1, add || row.bias ? real(1) : real(0), row.c);
-    }
+    few_rows_product(columns_of(p, columns.begin(t), columns.end(t)), alpha, add);
   });
 }
 
@@ -160,7 +153,7 @@ void gemm(const Gemm& g) {
   const int64_t tiles = rows.count * columns.count;
   if (kept == 1 && added == 1) {
     const Product p = entry(0, 0);
-    if (g.m <= kFewRows && g.k > 0) return few_rows(p, alpha, g.add);
+    if (g.m <= kFewRows && !g.a.transposed) return few_rows(p, alpha, g.add);
     if (prefers_own()) return own_tiles(p, alpha, g.add);
     if (tiles < kEnoughTiles && g.k > kDepth * 3 / 2)
       return deep_product(p, rows, columns, Parts(g.k, kDepth), alpha, g.add);

@@ -11,12 +11,6 @@ void multiply(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int6
 void multiply(int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda, bool a_transposed,
               const double* b, int64_t ldb, bool b_transposed, double beta, double* c, int64_t ldc);
 
-// y (n) = alpha * M x + beta * y; M is stored (n, k), or (k, n) where not `rows`; x has a step.
-void multiply_vector(bool rows, int64_t n, int64_t k, float alpha, const float* matrix, int64_t ld,
-                     const float* x, int64_t x_step, float beta, float* y);
-void multiply_vector(bool rows, int64_t n, int64_t k, double alpha, const double* matrix, int64_t ld,
-                     const double* x, int64_t x_step, double beta, double* y);
-
 // Which of the two runs: decided at start by a product whose result is known, or by BONSAI_BLAS=own.
 bool use_own_blas();
 const char* blas_description();

@@ -223,6 +223,45 @@ void multiply_strips(const Product& p, real alpha, bool add, int64_t d, int64_t 
   }
 }
 
+template <int... i>
+Vector pair_sums(Vector a, Vector b, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(a, b, 2 * i...) + __builtin_shufflevector(a, b, (2 * i + 1)...);
+}
+
+// Of as many vectors as one has lanes, each one's sum: lanes side by side are added until one is left.
+template <int n>
+[[gnu::always_inline]] inline Vector sums_of_lanes(const Vector (&x)[n]) {
+  if constexpr (n == 1) {
+    return x[0];
+  } else {
+    Vector half[n / 2];
+#pragma GCC unroll 8
+    for (int i = 0; i < n / 2; ++i)
+      half[i] = pair_sums(x[2 * i], x[2 * i + 1], std::make_integer_sequence<int, kLanes>());
+    return sums_of_lanes(half);
+  }
+}
+
+// Columns [n, n + kLanes) of C with a transposed B: the dot products of a row of A with rows of B.
+void dots(const Product& p, real alpha, bool add, int64_t n) {
+  const real* b[kLanes];
+  for (int i = 0; i < kLanes; ++i) b[i] = p.b + smaller(n + i, p.n - 1) * p.ldb;
+  for (int64_t m = 0; m < p.m; ++m) {
+    const real* a = p.a + m * p.lda;
+    Vector sums[kLanes] = {};
+    int64_t e = 0;
+    for (; e + kLanes <= p.k; e += kLanes) {
+      const Vector x = load(a + e);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) sums[i] += x * load(b[i] + e);
+    }
+    Vector sum = sums_of_lanes(sums);
+    for (; e < p.k; ++e)
+      for (int i = 0; i < kLanes; ++i) sum[i] += a[e] * b[i][e];
+    write_vector(alpha * sum, p.c + m * p.ldc + n, p.bias ? p.bias + n : nullptr, p.n - n, add);
+  }
+}
+
 void no_depth(const Product& p, bool add, int64_t n_begin, int64_t n_end) {
   for (int64_t i = 0; i < p.m; ++i)
     for (int64_t j = n_begin; j < n_end; ++j)
@@ -273,6 +312,22 @@ void own_product(const Product& p, real alpha, bool add) {
       const int64_t width = smaller(kStrips, p.n - n);
       pack_strips(p, d, depth, n, width, strips);
       multiply_strips(p, alpha, add, d, depth, n, width, strips, panels);
+    }
+  }
+}
+
+void few_rows_product(const Product& p, real alpha, bool add) {
+  if (p.b_transposed) {
+    for (int64_t n = 0; n < p.n; n += kLanes) dots(p, alpha, add, n);
+    return;
+  }
+  no_depth(p, add, 0, p.n);
+  for (int64_t m = 0; m < p.m; ++m) {
+    real* __restrict c = p.c + m * p.ldc;
+    for (int64_t e = 0; e < p.k; ++e) {
+      const real x = alpha * p.a[m * p.lda + e];
+      const real* __restrict b = p.b + e * p.ldb;
+      for (int64_t j = 0; j < p.n; ++j) c[j] += x * b[j];
     }
   }
 }

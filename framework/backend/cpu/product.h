@@ -47,7 +47,9 @@ void pack(const Product& p, real* packed);
 void own_product(const Product& p, real alpha, bool add, const real* packed, int64_t n_begin, int64_t n_end);
 // The same with a B that is packed on the way.
 void own_product(const Product& p, real alpha, bool add);
-// The faster of that and a BLAS.
+// The same for a few rows of an A that is not transposed: B is read where it lies.
+void few_rows_product(const Product& p, real alpha, bool add);
+// The faster of own_product and a BLAS.
 void product(const Product& p, real alpha, bool add);
 
 }  // namespace bonsai::cpu::BONSAI_LEVEL
