@@ -75,27 +75,31 @@ void deep_product(const Product& p, const Parts& rows, const Parts& columns, con
 
 // By our own tiles, whose edges are those of register tiles.
 void own_tiles(const Product& p, real alpha, bool add) {
-  constexpr int64_t kBlock = 128, kSmall = 65536, kTileProducts = 1 << 20;
+  constexpr int64_t kSmall = 65536, kTileProducts = 1 << 20;
   if (p.m * p.n * p.k <= kSmall) return own_product(p, alpha, add);
-  const Parts columns(p.n, kBlock, kTileColumns);
   // A weight's gradient: a small C of a long depth. A block of C reads each operand once, and packs its own.
   if (p.a_transposed) {
-    const Parts rows(p.m, 2 * kBlock, kTileRows);
+    const Parts rows(p.m, 256, kTileRows), columns(p.n, kStrips, kTileColumns);
     const int64_t wanted = tiles_of(kEnoughTiles, rows.count * columns.count);
     return deep_product(p, rows, columns, Parts(p.k, larger(kDepth, p.k / wanted), 8), alpha, add);
   }
-  if (p.n > 2 * p.m)
+  if (p.n > 2 * p.m) {
+    const Parts columns(p.n, 128, kTileColumns);
     return run_tiles(columns.count, [&](int64_t t) {
       own_product(columns_of(p, columns.begin(t), columns.end(t)), alpha, add);
     });
-  // Rows share what is packed of B.
+  }
+  // Rows share what is packed of B: all of them a part that stays in the outer cache, and then the next.
+  constexpr int64_t kKept = 65536;
   const Parts rows(p.m, 48, kTileRows);
   const int64_t wanted = larger(tiles_of(kEnoughTiles, rows.count), rows.end(0) * p.n * p.k / kTileProducts);
   const Parts parts(p.n, larger(kTileColumns, p.n / larger(1, wanted)), kTileColumns);
+  const int64_t kept = larger(1, kKept / larger(1, p.k * parts.end(0)));
   Scratch packed(packed_elements(p.k, p.n));
   pack(p, packed.data());
   run_tiles(rows.count * parts.count, [&](int64_t t) {
-    const int64_t row = t / parts.count, column = t % parts.count;
+    const int64_t first = t / (rows.count * kept) * kept, count = smaller(kept, parts.count - first);
+    const int64_t in_part = t - first * rows.count, row = in_part / count, column = first + in_part % count;
     own_product(rows_of(p, rows.begin(row), rows.end(row)), alpha, add, packed.data(), parts.begin(column),
                 parts.end(column));
   });

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kRows = kTileRows, kColumns = kTileColumns;
 // Of what is packed at once: a strip of B stays in the nearest cache.
-constexpr int64_t kDepth = kTileVectors == 4 ? 128 : 256, kStrips = 128, kPanels = 48;
+constexpr int64_t kDepth = kTileVectors == 4 ? 128 : 256, kPanels = 48;
 constexpr int64_t kNear = 256;  // a transposed A whose rows are no further apart is read where it lies
 
 struct Out {

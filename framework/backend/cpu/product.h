@@ -34,6 +34,8 @@ struct Product {
 
 // Of a register tile of C, which takes three in four of the registers.
 inline constexpr int kTileRows = 6, kTileVectors = kVectorBytes == 64 ? 4 : 2, kTileColumns = kTileVectors * kLanes;
+// The columns of B that a product packs at once.
+inline constexpr int64_t kStrips = kTileVectors == 4 ? 384 : 192;
 
 // Whether this level's tiles are as wide as a BLAS's, or there is none that is right. f64 is built for the lowest
 // level alone.
