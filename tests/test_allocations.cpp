@@ -67,6 +67,7 @@ int64_t process(const char* name, const std::string& key) {
 class NoMoreMemory {
  public:
   NoMoreMemory() {
+    grow_stack();
     ::getrlimit(RLIMIT_AS, &before_);
     struct rlimit now = before_;
     now.rlim_cur = static_cast<rlim_t>(process("status", "VmSize"));
@@ -75,6 +76,13 @@ class NoMoreMemory {
   ~NoMoreMemory() { ::setrlimit(RLIMIT_AS, &before_); }
 
  private:
+  // By more than what follows takes of it, a little deeper than what went before: the system extends it where it is
+  // first touched.
+  [[gnu::noinline]] static void grow_stack() {
+    volatile char below[1 << 20];
+    below[0] = 0;
+  }
+
   struct rlimit before_;
 };
 

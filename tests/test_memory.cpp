@@ -21,7 +21,7 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 
 int64_t device_bytes = 0, device_blocks = 0;
 
-void* limited_allocate(size_t bytes) {
+void* limited_allocate(size_t bytes, size_t) {
   if (device_bytes + static_cast<int64_t>(bytes) > 1 << 20) return nullptr;
   auto* block = static_cast<size_t*>(std::malloc(bytes + 64));
   *block = bytes;

@@ -41,18 +41,17 @@ size_t class_bytes(int c) { return size_t(8 + c % 8) << (c / 8 + 3); }
 // lock.
 constexpr size_t kHugePage = size_t{2} << 20, kSlab = 8 * kHugePage;
 
-char* in_huge_pages(size_t bytes, size_t backed) {
+char* in_huge_pages(size_t bytes, size_t used) {
   void* block = nullptr;
   if (posix_memalign(&block, kHugePage, bytes) != 0) return nullptr;
 #if defined(MADV_HUGEPAGE)
-  madvise(block, backed / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish: small pages do as well
+  madvise(block, used / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish: small pages do as well
 #endif
   return static_cast<char*>(block);
 }
 
-void* host_allocate(size_t bytes) {
-  // Of a size class at least seven eighths are asked for; what lies behind is not to be backed by memory.
-  if (bytes >= kHugePage) return in_huge_pages(bytes, bytes / 8 * 7);
+void* host_allocate(size_t bytes, size_t used) {
+  if (bytes >= kHugePage) return in_huge_pages(bytes, used);  // what lies behind is not to be backed by memory
   static char* slab = nullptr;
   static size_t left = 0;
   bytes = (bytes + 63) / 64 * 64;
@@ -90,10 +89,10 @@ void* Pool::take(size_t bytes) {
     statistics_.cached -= size;
   } else {
     ++statistics_.misses;
-    block = memory_.allocate(size);
+    block = memory_.allocate(size, bytes);
     if (!block) {
       trim_locked();
-      block = memory_.allocate(size);
+      block = memory_.allocate(size, bytes);
     }
     if (!block) fail_no_memory(bytes);
   }

@@ -13,7 +13,8 @@ namespace bonsai {
 
 // What a device supplies. `copy` works between host and device in either direction.
 struct DeviceMemory {
-  void* (*allocate)(size_t bytes);  // null when there is none left
+  // Of which `used` are wanted now; null when there is none left.
+  void* (*allocate)(size_t bytes, size_t used);
   void (*release)(void* block);
   void (*copy)(void* to, const void* from, size_t bytes);
   void (*synchronise)();

@@ -165,7 +165,7 @@ Faults* faults() { return opened.faults; }
 void* take_scratch(size_t bytes) { return opened.host.take(bytes); }
 void give_back_scratch(void* block, size_t bytes) { opened.host.give_back(block, bytes); }
 
-void* allocate(size_t bytes) {
+void* allocate(size_t bytes, size_t /*used*/) {
   enter();
   void* block = nullptr;
   const cudaError_t status = cudaMalloc(&block, bytes);

@@ -26,7 +26,7 @@ size_t shared_memory();  // bytes that a block may have
 bool tf32();
 void use_tf32(bool on);
 
-void* allocate(size_t bytes);  // null when there is none left
+void* allocate(size_t bytes, size_t used);  // null when there is none left
 void release(void* block);
 int64_t free_bytes();
 // From host memory: queued, and the host's bytes may change at once. To host memory: waits, and ends in an error where
