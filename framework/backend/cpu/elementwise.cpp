@@ -21,7 +21,11 @@ void unary_backward(View saved, View dy, MutView dx, F f) {
   const real* d = dy.as<real>();
   real* out = dx.as<real>();
   for_ranges(dx.shape.elements(), kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) out[i] = f(s[i], d[i]);
+    for (int64_t from = begin; from < end; from += kAhead) {
+      const int64_t to = smaller(end, from + kAhead);
+      fetch_ahead(s + from, to - from);
+      for (int64_t i = from; i < to; ++i) out[i] = f(s[i], d[i]);
+    }
   });
 }
 

@@ -60,6 +60,7 @@ void layer_norm(View x, View weight, View bias, double eps, MutView y, MutView s
   for_rows(x.shape.rows(), n, [&](int64_t row) {
     const real* in = x.as<real>() + row * n;
     real* out = y.as<real>() + row * n;
+    fetch_ahead(in, n);
     const real first = n ? in[0] : real(0);
     real sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -91,6 +92,7 @@ void layer_norm_backward(View x, View weight, View stats, View dy, MutView dx, G
     fill(dw, n, 0), fill(db, n, 0);
     for (int64_t row = t * size; row < smaller(rows, (t + 1) * size); ++row) {
       const real *in = x.as<real>() + row * n, *d = dy.as<real>() + row * n;
+      fetch_ahead(in, n);
       const real first = in[0], mean = stats.as<real>()[2 * row], rstd = stats.as<real>()[2 * row + 1];
       const RowSums sums = layer_norm_terms(in, d, w, mean, rstd, n, dw, db);
       if (!dx.data) continue;
@@ -110,6 +112,7 @@ void rms_norm(View x, View weight, double eps, MutView y, MutView stats) {
   for_rows(x.shape.rows(), n, [&](int64_t row) {
     const real* in = x.as<real>() + row * n;
     real* out = y.as<real>() + row * n;
+    fetch_ahead(in, n);
     const real r = 1 / math::sqrt(dot(in, in, n) / static_cast<real>(n) + static_cast<real>(eps));
     for (int64_t i = 0; i < n; ++i) out[i] = in[i] * r * w[i];
     stats.as<real>()[row] = r;
@@ -122,6 +125,7 @@ void rms_norm_backward(View x, View weight, View stats, View dy, MutView dx, Gra
   const real* w = weight.as<real>();
   sum_over_rows(x.shape.rows(), n, n, dweight.as<real>(), dweight.add, [&](int64_t row, real* dw) {
     const real *in = x.as<real>() + row * n, *d = dy.as<real>() + row * n;
+    fetch_ahead(in, n);
     const real r = stats.as<real>()[row];
     const real sum = rms_norm_terms(in, d, w, r, n, dw);
     if (!dx.data) return;

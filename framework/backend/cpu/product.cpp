@@ -104,10 +104,10 @@ struct Tiles<side_by_side, std::integer_sequence<int, i...>> {
 // its end. The last vector is filled up with zeros.
 template <int width>
 void pack_across(const real* from, int64_t ld, int64_t depth, int64_t count, real* out, int64_t block) {
-  constexpr int64_t kAhead = 8;
+  constexpr int64_t kRowsAhead = 8;
   static_assert(width % kLanes == 0);
   for (int64_t e = 0; e < depth; ++e, from += ld, out += width) {
-    for (int64_t i = 0; i < count; i += 64 / sizeof(real)) __builtin_prefetch(from + kAhead * ld + i);
+    for (int64_t i = 0; i < count; i += 64 / sizeof(real)) __builtin_prefetch(from + kRowsAhead * ld + i);
     real* to = out;
     int64_t i = 0;
     for (; i + width <= count; i += width, to += block)
