@@ -79,7 +79,7 @@ class NoMoreMemory {
   // By more than what follows takes of it, a little deeper than what went before: the system extends it where it is
   // first touched.
   [[gnu::noinline]] static void grow_stack() {
-    volatile char below[1 << 20];
+    [[maybe_unused]] volatile char below[1 << 20];
     below[0] = 0;
   }
 

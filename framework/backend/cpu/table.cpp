@@ -98,8 +98,8 @@ const CpuInfo& info() {
   static const CpuInfo known = [] {
     const auto by = [](bool own) { return own ? "own tiles" : "BLAS"; };
     CpuInfo i{chosen_level().name, {}, {}, blas_description(),
-              fmt::format("f32 by {}, f64 by {}, up to four rows by {}", by(chosen_level().prefers_own()),
-                          by(f64::prefers_own()), use_own_blas() ? "own loops" : "BLAS")};
+              fmt::format("f32 by {}, f64 by {}, up to four rows by own tiles", by(chosen_level().prefers_own()),
+                          by(f64::prefers_own()))};
     for (const Level& level : kLevels) {
       i.levels.push_back(level.name);
       if (runs_here(level.name)) i.runnable.push_back(level.name);
