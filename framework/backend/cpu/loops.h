@@ -40,9 +40,9 @@ inline void store(real* p, Vector v) { *reinterpret_cast<Vector*>(p) = v; }
 
 // Asks for the n elements that follow kAhead after p: what a pass kept for the next lies far away by then, and a loop
 // with much to compute asks too late.
-inline constexpr int64_t kAhead = 512;
+inline constexpr int64_t kAhead = 512, kLine = 64 / sizeof(real);  // of a cache
 inline void fetch_ahead(const real* p, int64_t n) {
-  for (int64_t i = 0; i < n; i += 64 / static_cast<int64_t>(sizeof(real))) __builtin_prefetch(p + kAhead + i);
+  for (int64_t i = 0; i < n; i += kLine) __builtin_prefetch(p + kAhead + i);
 }
 
 class Scratch {

@@ -107,7 +107,7 @@ void pack_across(const real* from, int64_t ld, int64_t depth, int64_t count, rea
   constexpr int64_t kRowsAhead = 8;
   static_assert(width % kLanes == 0);
   for (int64_t e = 0; e < depth; ++e, from += ld, out += width) {
-    for (int64_t i = 0; i < count; i += 64 / sizeof(real)) __builtin_prefetch(from + kRowsAhead * ld + i);
+    for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(from + kRowsAhead * ld + i);
     real* to = out;
     int64_t i = 0;
     for (; i + width <= count; i += width, to += block)
@@ -172,7 +172,7 @@ void pack_strips(const Product& p, int64_t d, int64_t depth, int64_t n, int64_t 
     return pack_across<kColumns>(p.b + d * p.ldb + n, p.ldb, depth, width, out, depth * kColumns);
   for (int64_t j = 0; j < width; j += kColumns) {
     for (int64_t i = j + kColumns; i < smaller(width, j + 2 * kColumns); ++i)
-      for (int64_t e = 0; e < depth; e += 64 / sizeof(real))
+      for (int64_t e = 0; e < depth; e += kLine)
         __builtin_prefetch(p.b + (n + i) * p.ldb + d + e);
     pack_along(p.b + (n + j) * p.ldb + d, p.ldb, depth, smaller(kColumns, width - j), out + j * depth);
   }
