@@ -47,6 +47,11 @@ StackConfig stack_config(const DecoderConfig& c, bool encoder) {
   return s;
 }
 
+DecoderConfig checked(const std::string& where, const DecoderConfig& c) {
+  check(c.vocab_size != 0, where, "vocab_size is 0; a decoder needs at least 1");
+  return checked_config(where, c);
+}
+
 }  // namespace
 
 std::string misfit(const DecoderConfig& c) {
@@ -73,7 +78,7 @@ double parameter_count(const DecoderConfig& c) {
 
 Decoder::Decoder(Module* parent, std::string name, const DecoderConfig& c)
     : Layer(parent, std::move(name)),
-      config_(checked_config(path().empty() ? "decoder" : path(), c)),
+      config_(checked(path().empty() ? "decoder" : path(), c)),
       token{this, "token", {.entries = c.vocab_size, .width = c.d_model, .deviation = c.deviation}},
       stack(this, "", stack_config(c, false)),
       encoder(c.n_encoder_layers > 0

@@ -31,7 +31,7 @@ struct DecoderConfig {
   double deviation = 0.02;
   template <class V>
   void visit(V& v) {
-    v("vocab_size", vocab_size, "number of token ids", at_least(1));
+    v("vocab_size", vocab_size, "number of token ids; 0 in a run takes that of its data", at_least(0));
     v("block_size", block_size, "longest sequence", at_least(1));
     v("n_layers", n_layers, "number of blocks", at_least(1));
     v("n_encoder_layers", n_encoder_layers, "blocks of an encoder, which reads the source of a task that has one", at_least(0));

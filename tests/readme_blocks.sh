@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
-# Prints the cpp blocks of READMEs as one C++ file, so that what they show compiles: a block that declares a struct as
-# a namespace, any other as the body of a function.
+# Prints the cpp blocks of READMEs as one C++ program that runs them, in the order given. A block that has `namespace
+# bonsai` is taken as a file, one that declares a struct or a function as a namespace, any other as the body of a function.
 # usage: tests/readme_blocks.sh README...
 set -euo pipefail
 export LC_ALL=C
 [ $# -ge 1 ] || { sed -n '4s/^# //p' "$0" >&2; exit 2; }
 awk '
-  /^```cpp$/ { on = 1; ++n; kind = "void block_" n "()"; body = "#line " FNR + 1 " \"" FILENAME "\"\n"; next }
-  on && /^```$/ { on = 0; blocks = blocks "\n" kind " {\n" body "}\n"; next }
-  on && /^struct / { kind = "namespace block_" n }
+  /^```cpp$/ { on = 1; ++n; kind = "body"; code = ""; line = FNR + 1; next }
+  on && /^```$/ {
+    on = 0
+    head = kind == "body" ? "void block_" n "() {\n" : kind == "namespace" ? "namespace block_" n " {\n" : ""
+    blocks = blocks "\n" head "#line " line " \"" FILENAME "\"\n" code (head == "" ? "" : "}\n")
+    if (kind == "body") calls = calls "  std::fputs(\"" FILENAME ":" line "\\n\", stderr);\n  block_" n "();\n"
+    next
+  }
+  on && kind == "body" && (/^struct / || /^[A-Z][A-Za-z]* [a-z_]+\([^;]*\) \{$/) { kind = "namespace" }
+  on && /^namespace bonsai/ { kind = "file" }
   on && /^#include / { if (!seen[$0]++) includes = includes $0 "\n"; $0 = "" }
-  on && $0 != "using namespace bonsai;" { body = body $0 "\n" }
-  END { print includes "\nusing namespace bonsai;\n" blocks }' "$@"
+  on && $0 != "using namespace bonsai;" { code = code $0 "\n" }
+  END { print "#include <cstdio>\n" includes "\nusing namespace bonsai;\n" blocks "\nint main() {\n" calls "}" }' "$@"

@@ -184,9 +184,7 @@ TEST(Run, ResumingWithOtherDataOrAnotherModelIsRefused) {
           "trainer: {max_steps: 2, batch_size: 2}\n",
           "file.yaml");
       for (const std::string& setting : text(name)) file.set(setting);
-      RunConfig defaults;
-      defaults.model.vocab_size = 0;
-      RunConfig config = file.load(defaults);
+      RunConfig config = file.load<RunConfig>();
       prepare_data(config);
       run_training(config, {folder / "file"}, resume, true);
     });

@@ -22,7 +22,6 @@ schedule: {learning_rate: 1e-2, warmup_steps: 50}
   file.set("data.answer=" + answer);
   for (const std::string& setting : settings) file.set(setting);
   RunConfig config = file.load<RunConfig>();
-  config.model.vocab_size = 0;
   prepare_data(config);
   return config;
 }
@@ -286,7 +285,6 @@ TEST(EncoderDecoder, WhatDoesNotFitIsRefused) {
     for (const std::string& s : {std::string("model.n_encoder_layers=1"), setting}) file.set(s);
     return error_of([&] {
       RunConfig config = file.load<RunConfig>();
-      config.model.vocab_size = 0;
       prepare_data(config);
     });
   };

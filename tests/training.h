@@ -67,9 +67,7 @@ class WatchedTask final : public Task {
 
 inline RunConfig load_run(ConfigFile file, const std::vector<std::string>& settings = {}) {
   for (const std::string& setting : settings) file.set(setting);
-  RunConfig defaults;
-  defaults.model.vocab_size = 0;
-  return file.load(defaults);
+  return file.load<RunConfig>();
 }
 
 // A config to measure speed with, its data drawn: "char".

@@ -99,9 +99,7 @@ RunConfig ConfigArguments::load() const {
   if (!device.empty()) file.set("device.type=" + device.substr(0, colon));
   if (colon != std::string::npos) file.set("device.index=" + device.substr(colon + 1));
   if (threads >= 0) file.set("device.threads=" + std::to_string(threads));
-  RunConfig defaults;
-  defaults.model.vocab_size = 0;
-  RunConfig config = file.load(defaults);
+  RunConfig config = file.load<RunConfig>();
   if (const std::string why = misfit(config.model); !why.empty()) throw ConfigError(fmt::format("{}: model: {}", path, why));
   check_memory(path, config);
   config.data->resolve(std::filesystem::path(path).parent_path());

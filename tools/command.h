@@ -34,8 +34,7 @@ struct ConfigArguments {
   int64_t threads = -1;
 
   void add_to(CLI::App& command);
-  // Relative data paths stand beside the file, those of --set in the current folder. model.vocab_size is 0
-  // where the file does not say it.
+  // Relative data paths stand beside the file, those of --set in the current folder.
   RunConfig load() const;
 };
 

@@ -92,7 +92,7 @@ struct DeviceConfig {
 
 struct RunConfig {
   std::string task = "language_model";
-  DecoderConfig model;
+  DecoderConfig model = {.vocab_size = 0};
   std::shared_ptr<Task> data;  // has the data section's keys: those of the task
   TrainerConfig trainer;
   OptimizerConfig optimizer;
