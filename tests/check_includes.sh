@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Keeps the tree in the shape it was designed in: who includes whom, files of at most 500 lines, a
-# README in every folder. Prints each violation as file:line: sentence; exits 1 if there is one.
+# README in every folder, no unprinted random seed in a test. Prints each violation as file:line: sentence; exits 1 if
+# there is one.
 # usage: tests/check_includes.sh [folder of the repository]
 set -euo pipefail
 export LC_ALL=C
@@ -126,11 +127,22 @@ check_readmes() {
   return "$status"
 }
 
+# The seed of a test that fails by chance is known.
+check_seeds() {
+  files -path 'tests/*' \( -name '*.h' -o -name '*.cpp' \) ! -path tests/random_seed.h | xargs -d '\n' awk '
+    /random_device|getrandom|srand\(|time\(nullptr\)/ {
+      print FILENAME ":" FNR ": an unprinted random seed; use tests/random_seed.h"
+      failed = 1
+    }
+    END { exit failed }'
+}
+
 status=0
 check_includes || status=1
 check_lengths || status=1
 check_readmes || status=1
+check_seeds || status=1
 if [ "$status" -eq 0 ]; then
-  echo "${#sources[@]} source files: every include is allowed, no file is too long, every folder has a README"
+  echo "${#sources[@]} source files: every include is allowed, no file is too long, every folder has a README, every seed is printed"
 fi
 exit "$status"

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "tests/program.h"
+#include "tests/random_seed.h"
 
 namespace bonsai::test {
 namespace {
@@ -45,7 +46,7 @@ TEST(Kill, ARunKilledAtTwentyRandomMomentsEndsInTheSameBytes) {
   const RunFolder whole{p.folder / "whole"};
 
   // A moment in each twentieth of the run; where the run was faster this time, another.
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random(random_seed());
   int killed = 0, with_checkpoint = 0, while_saving = 0;
   for (int attempt = 0; attempt < 100 && killed < 20; ++attempt) {
     const std::string name = "run" + std::to_string(attempt);
