@@ -34,8 +34,8 @@ class Recorded final : public Task {
                                                      static_cast<size_t>(batch_size));
     return batcher_.at(std::vector<int64_t>(row.begin(), row.end()));
   }
-  Evaluation evaluate(Decoder&, int64_t, int64_t) const override { return {}; }
-  std::string sample(Decoder&, uint64_t) const override { return {}; }
+  Evaluation evaluate(Decoder&, int64_t, int64_t, const Poll&) const override { return {}; }
+  std::string sample(Decoder&, uint64_t, const Poll&) const override { return {}; }
 
  private:
   Tensor starts_;

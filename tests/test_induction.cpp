@@ -57,7 +57,7 @@ TEST(Induction, ValidationHasLengthsThatAreNeverTrained) {
   EXPECT_EQ(lengths, (std::set<int64_t>{10, 14, 18, 22, 26, 30}));
   Module root;
   Decoder model(&root, "", {.vocab_size = 32, .block_size = 64, .n_layers = 1, .n_heads = 1, .d_model = 4});
-  EXPECT_NEAR(task.evaluate(model, 64, 0).loss, std::log(32.0), 0.05) << "an untrained model";
+  EXPECT_NEAR(task.evaluate(model, 64, 0, kNoPoll).loss, std::log(32.0), 0.05) << "an untrained model";
 }
 
 TEST(Induction, SizesThatDoNotFitAreRefused) {

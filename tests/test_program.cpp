@@ -294,6 +294,22 @@ TEST(Program, TerminatedItSavesToo) {
   }
 }
 
+// B47: an evaluation of minutes is not waited for. What it left is done by the run that goes on.
+TEST(Program, TerminatedInALongEvaluationItSavesWithoutItsEnd) {
+  const Program p;
+  const RunFolder run{p.folder / "run"};
+  const pid_t child = p.start({"train", "tiny.yaml", "--out", "run", "--quiet", "--set",
+                               "trainer.eval_batches=0", "--set", "data.characters=20000000", "--set",
+                               "data.validation_fraction=0.9", "--set", "trainer.max_steps=1"});
+  while (!std::filesystem::exists(run.metrics()) || std::filesystem::file_size(run.metrics()) == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ::kill(child, SIGTERM);
+  const Outcome o = p.finish(child);
+  EXPECT_EQ(o.status, 128 + SIGTERM) << o.err;
+  EXPECT_EQ(Checkpoint(run.path).progress().step, 1);
+  EXPECT_EQ(Checkpoint(run.path).progress().pending, Pending::evaluation);
+}
+
 // Killed before its first regular checkpoint, a run goes on from its best one, and keeps its lines.
 TEST(Program, ARunWithoutALastCheckpointGoesOnFromItsBest) {
   const Program p;

@@ -31,11 +31,11 @@ std::vector<double> series(const std::filesystem::path& folder, const std::strin
 std::string last_of(const std::filesystem::path& folder) { return contents(RunFolder{folder}.last()); }
 std::string best_of(const std::filesystem::path& folder) { return contents(RunFolder{folder}.best()); }
 
-// Stops as Ctrl-C does, during the step after `done` others: it is finished and saved.
+// Stops as Ctrl-C does, in the last micro-batch of the step after `step` others: it is finished and saved.
 RunSummary train_and_interrupt(const TinyRun& run, const std::filesystem::path& folder, int64_t step,
                                bool resume = false) {
   run.task->on_batch = [step](const BatchIndex& index) {
-    if (index.step == step && index.micro_batch == 0) std::raise(SIGINT);
+    if (index.step == step && index.micro_batch == 1) std::raise(SIGINT);
   };
   const RunSummary summary = run.train(folder, resume);
   run.task->on_batch = {};
@@ -82,6 +82,84 @@ TEST(Run, AResumedRunEndsInTheBytesOfOneThatNeverStopped) {
     EXPECT_EQ(last_of(path), last_of(folder / "whole")) << "stopped after " << stop + 1;
     EXPECT_EQ(best_of(path), best_of(folder / "whole")) << "stopped after " << stop + 1;
     EXPECT_EQ(metrics_of(path), metrics_of(folder / "whole")) << "stopped after " << stop + 1;
+  }
+}
+
+// B47: a signal stops an evaluation or a sample between two units; the checkpoint says what is left to do.
+TEST(Run, ASignalInAnEvaluationOrASampleStopsThereAndTheRunGoesOnThere) {
+  const std::vector<std::string> settings = {"trainer.sample_interval=4", "trainer.checkpoint_interval=7"};
+  const Folder folder;
+  TinyRun(settings).train(folder / "whole");
+  for (const std::string work : {"evaluation", "sample"})
+    for (const int unit : {0, 1})
+      for (const int64_t step : {4, 12, 20}) {
+        const auto path = folder / fmt::format("{}{}-{}", work, unit, step);
+        TinyRun run(settings);
+        int64_t trained = 0;
+        int later = 0;
+        run.task->on_batch = [&](const BatchIndex& index) { trained = index.step + 1; };
+        run.task->on_unit = [&](const std::string& now, int at) {
+          later += now == work && trained == step && at > unit;
+          if (now == work && trained == step && at == unit) std::raise(SIGTERM);
+        };
+        const RunSummary first = run.train(path);
+        EXPECT_EQ(first.interrupted_by, SIGTERM);
+        EXPECT_EQ(later, 0) << "units after the signal";
+        EXPECT_EQ(Checkpoint(path).progress().step, step);
+        EXPECT_EQ(Checkpoint(path).progress().pending,
+                  work == "sample" ? Pending::sample : Pending::evaluation);
+        TinyRun(settings).train(path, true);
+        EXPECT_EQ(last_of(path), last_of(folder / "whole")) << path;
+        EXPECT_EQ(best_of(path), best_of(folder / "whole")) << path;
+        EXPECT_EQ(metrics_of(path), metrics_of(folder / "whole")) << path;
+      }
+}
+
+// B47: a step of many micro-batches is given up between two of them, and taken anew.
+TEST(Run, ASignalBetweenMicroBatchesLeavesTheStepUndone) {
+  const Folder folder;
+  TinyRun().train(folder / "whole");
+  for (const int64_t step : {0, 9}) {
+    const auto path = folder / std::to_string(step);
+    TinyRun run;
+    int later = 0;
+    run.task->on_batch = [&](const BatchIndex& index) {
+      later += index.step == step && index.micro_batch > 0;
+      if (index.step == step) std::raise(SIGINT);
+    };
+    EXPECT_EQ(run.train(path).progress.step, step);
+    EXPECT_EQ(later, 0) << "micro-batches after the signal";
+    TinyRun().train(path, true);
+    EXPECT_EQ(last_of(path), last_of(folder / "whole")) << step;
+    EXPECT_EQ(metrics_of(path), metrics_of(folder / "whole")) << step;
+  }
+}
+
+// B47: whatever the task, an evaluation stops between batches and answers, a sample between tokens.
+TEST(Run, EveryTaskStopsBetweenItsUnits) {
+  struct Stop {};
+  const auto units = [](const std::function<void(const Poll&)>& work) {
+    int all = 0, before_stop = 0;
+    work([&] { ++all; });
+    EXPECT_THROW(work([&] {
+                   if (++before_stop == 2) throw Stop();
+                 }),
+                 Stop);
+    EXPECT_EQ(before_stop, 2);
+    return all;
+  };
+  for (const std::string& task : task_names()) {
+    RunConfig config = load_run(ConfigFile::from_text(
+        "task: " + task + "\nmodel: {n_layers: 1, n_encoder_layers: " + (task == "seq2seq" ? "1" : "0") +
+            ", n_heads: 1, d_model: 8, block_size: 64}\n",
+        "task.yaml"));
+    prepare_data(config);
+    Trainer trainer(config);
+    const bool answers = task == "reverse" || task == "seq2seq";
+    EXPECT_GE(units([&](const Poll& poll) { config.data->evaluate(trainer.model(), 4, 3, poll); }),
+              answers ? 30 : 3)
+        << task;
+    EXPECT_GE(units([&](const Poll& poll) { config.data->sample(trainer.model(), 1, poll); }), 8) << task;
   }
 }
 

@@ -38,8 +38,8 @@ class Rows final : public Task {
         targets[static_cast<size_t>(r * kBlock + t)] = kIgnore;
     return batch;
   }
-  Evaluation evaluate(Decoder&, int64_t, int64_t) const override { return {}; }
-  std::string sample(Decoder&, uint64_t) const override { return {}; }
+  Evaluation evaluate(Decoder&, int64_t, int64_t, const Poll&) const override { return {}; }
+  std::string sample(Decoder&, uint64_t, const Poll&) const override { return {}; }
 
  private:
   std::function<int64_t(int64_t)> counted_;

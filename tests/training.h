@@ -36,6 +36,7 @@ class WatchedTask final : public Task {
  public:
   explicit WatchedTask(std::shared_ptr<Task> task) : task_(std::move(task)) {}
   std::function<void(const BatchIndex&)> on_batch;
+  std::function<void(const std::string& work, int unit)> on_unit;  // of "evaluation" or "sample"
   std::vector<double> losses;  // of the evaluations in turn
   bool sample_fails = false;
 
@@ -51,16 +52,24 @@ class WatchedTask final : public Task {
     if (on_batch) on_batch(index);
     return task_->batch(index, batch_size);
   }
-  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const override {
+  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+                      const Poll& poll) const override {
     if (evaluations_ < losses.size()) return {.loss = losses[evaluations_++]};
-    return task_->evaluate(model, batch_size, most_batches);
+    return task_->evaluate(model, batch_size, most_batches, watched("evaluation", poll));
   }
-  std::string sample(Decoder& model, uint64_t seed) const override {
+  std::string sample(Decoder& model, uint64_t seed, const Poll& poll) const override {
     if (sample_fails) throw Error("nothing can be written");
-    return task_->sample(model, seed);
+    return task_->sample(model, seed, watched("sample", poll));
   }
 
  private:
+  Poll watched(const std::string& work, const Poll& poll) const {
+    return [this, work, &poll, unit = 0]() mutable {
+      if (on_unit) on_unit(work, unit++);
+      poll();
+    };
+  }
+
   std::shared_ptr<Task> task_;
   mutable size_t evaluations_ = 0;
 };

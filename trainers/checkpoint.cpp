@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <set>
@@ -74,6 +75,17 @@ double number(const Metadata& metadata, const std::string& key, const std::strin
   return value;
 }
 
+constexpr const char* kPending[] = {"nothing", "sample", "evaluation"};
+
+// Nothing where the file is older than the key.
+Pending pending(const Metadata& metadata, const std::string& file) {
+  const auto at = metadata.find("pending");
+  if (at == metadata.end()) return Pending::nothing;
+  const auto* found = std::find(std::begin(kPending), std::end(kPending), at->second);
+  check(found != std::end(kPending), file, "pending is '{}', which this version does not know", at->second);
+  return static_cast<Pending>(found - kPending);
+}
+
 std::filesystem::path find_file(const std::filesystem::path& path) {
   const bool yaml = path.extension() == ".yaml" || path.extension() == ".yml";
   check(!yaml || std::filesystem::is_directory(path), path.string(),
@@ -94,7 +106,8 @@ void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const 
                        {"tokenizer", trainer.config().data->tokenizer()->serialise()},
                        {"step", std::to_string(progress.step)},
                        {"best_loss", fmt::format("{}", progress.best_loss)},
-                       {"evaluations_without_better", std::to_string(progress.evaluations_without_better)}};
+                       {"evaluations_without_better", std::to_string(progress.evaluations_without_better)},
+                       {"pending", kPending[static_cast<size_t>(progress.pending)]}};
   Named tensors;
   for (Parameter* p : trainer.arena().parameters()) {
     tensors.emplace_back(p->path, p->value.to(Device{}));
@@ -118,6 +131,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(find_file(path
   progress_.step = whole_number(metadata, "step", name);
   progress_.best_loss = number(metadata, "best_loss", name);
   progress_.evaluations_without_better = whole_number(metadata, "evaluations_without_better", name);
+  progress_.pending = pending(metadata, name);
   config_ = ConfigFile::from_text(text(metadata, "config", name), name + " (config)").load<RunConfig>();
   tokenizer_ = Tokenizer::from_serialised(text(metadata, "tokenizer", name));
 }

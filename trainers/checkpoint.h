@@ -7,11 +7,15 @@
 
 namespace bonsai {
 
+// What a run that stopped has left to do of its last step, and what follows that.
+enum class Pending { nothing, sample, evaluation };
+
 // Beside the weights and moments: where the run stands.
 struct Progress {
   int64_t step = 0;  // steps done
   double best_loss = INFINITY;
   int64_t evaluations_without_better = 0;
+  Pending pending = Pending::nothing;
 };
 
 // Written to a temporary name, synced and renamed: a kill leaves this one or the one before.

@@ -60,13 +60,14 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& o, u
 
 std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t count,
                               const GenerateOptions& options, const std::function<bool(int32_t)>& go_on,
-                              const Source& source) {
+                              const Source& source, const Poll& poll) {
   check(!ids.empty(), "generate", "needs at least one token to begin with");
   const auto vocabulary = static_cast<size_t>(model.config().vocab_size);
   const int64_t block = model.config().block_size;
   KeyValueCache cache(std::min(block, static_cast<int64_t>(ids.size()) + count));
   const Context start = reading(model, source);
   for (int64_t i = 0; i < count; ++i) {
+    poll();
     const auto all = static_cast<int64_t>(ids.size());
     Context context = start;
     if (all <= block) context.cache = &cache, context.first_position = cache.length();
@@ -84,7 +85,7 @@ std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t 
 }
 
 std::vector<std::vector<int32_t>> greedy(Decoder& model, const Tensor& ids, int64_t count,
-                                         const Source& source) {
+                                         const Source& source, const Poll& poll) {
   check(ids.rank() == 2 && ids.size(1) > 0, "greedy",
         "needs rows of at least one token to begin with, got {}", ids);
   const int64_t rows = ids.size(0), vocabulary = model.config().vocab_size, block = model.config().block_size;
@@ -96,6 +97,7 @@ std::vector<std::vector<int32_t>> greedy(Decoder& model, const Tensor& ids, int6
   context.cache = &cache;
   Tensor next = ids.to(model.build().device);
   for (int64_t i = 0; i < count; ++i) {
+    poll();
     context.first_position = cache.length();
     const std::vector<double> logits = model.last_logits(next, context).values();
     std::vector<int32_t> best;

@@ -16,8 +16,9 @@ class Induction final : public Task {
   int64_t vocab_size() const override { return vocabulary_; }
   std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
   Batch batch(const BatchIndex& index, int64_t batch_size) const override;
-  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const override;
-  std::string sample(Decoder& model, uint64_t seed) const override;
+  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+                      const Poll& poll) const override;
+  std::string sample(Decoder& model, uint64_t seed, const Poll& poll) const override;
   Batch validation(int64_t first, int64_t count) const;  // sequences of the set that evaluate() goes through
 
  private:

@@ -63,20 +63,22 @@ Batch LanguageModel::batch(const BatchIndex& index, int64_t batch_size) const {
   return train_->random(index, batch_size);
 }
 
-Evaluation LanguageModel::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
-  return evaluation_over(model, validation_->blocks(), batch_size, most_batches, [&](int64_t first, int64_t) {
+Evaluation LanguageModel::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+                                   const Poll& poll) const {
+  const auto draw = [&](int64_t first, int64_t) {
     return validation_->evaluation(first / batch_size, batch_size);
-  });
+  };
+  return evaluation_over(model, validation_->blocks(), batch_size, most_batches, poll, draw);
 }
 
 // From the start of a tale, or of a line where the text has lines.
-std::string LanguageModel::sample(Decoder& model, uint64_t seed) const {
+std::string LanguageModel::sample(Decoder& model, uint64_t seed, const Poll& poll) const {
   std::vector<int32_t> start{0};
   try {
     start = tokenizer_->encode("\n");
   } catch (const Error&) {
   }
-  const auto ids = generate(model, start, 120, {.temperature = 0.5, .seed = seed});
+  const auto ids = generate(model, start, 120, {.temperature = 0.5, .seed = seed}, {}, {}, poll);
   return tokenizer_->decode(std::span(ids).subspan(1));
 }
 

@@ -18,8 +18,9 @@ class LanguageModel final : public Task {
   std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
   double floor() const override;
   Batch batch(const BatchIndex& index, int64_t batch_size) const override;
-  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const override;
-  std::string sample(Decoder& model, uint64_t seed) const override;
+  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+                      const Poll& poll) const override;
+  std::string sample(Decoder& model, uint64_t seed, const Poll& poll) const override;
 
  private:
   bool from_tales() const { return source_ == "tales"; }

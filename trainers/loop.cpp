@@ -1,10 +1,8 @@
 #include "trainers/loop.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -13,37 +11,11 @@
 #include "framework/config/yaml.h"
 #include "framework/io/file.h"
 #include "trainers/audit.h"
+#include "trainers/interrupt.h"
 #include "trainers/progress.h"
 
 namespace bonsai {
 namespace {
-
-volatile std::sig_atomic_t interrupted_by = 0;
-
-// The first SIGINT, SIGTERM or SIGHUP asks the loop to save and stop; the second stops at once. One that is
-// ignored, as nohup does, stays so.
-class InterruptScope {
- public:
-  InterruptScope() {
-    interrupted_by = 0;
-    for (size_t i = 0; i < std::size(kSignals); ++i) {
-      struct sigaction action {};
-      action.sa_handler = [](int signal) {
-        if (interrupted_by) _exit(128 + signal);
-        interrupted_by = signal;
-      };
-      sigaction(kSignals[i], nullptr, &previous_[i]);
-      if (previous_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
-    }
-  }
-  ~InterruptScope() {
-    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &previous_[i], nullptr);
-  }
-
- private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
-  struct sigaction previous_[std::size(kSignals)] = {};
-};
 
 void replace_text(const std::filesystem::path& path, const std::string& text) {
   ReplacementFile file(path);
@@ -80,15 +52,14 @@ void check_same_model(const Checkpoint& checkpoint, const RunConfig& config) {
 // metrics.jsonl, one object a line. A resumed run drops what came after its checkpoint.
 class Metrics {
  public:
-  Metrics(const std::filesystem::path& path, int64_t kept_steps) : path_(path) {
+  Metrics(const std::filesystem::path& path, const Progress& progress) : path_(path) {
     std::string kept;
     std::ifstream old(path);
     check(old.good() || !std::filesystem::exists(path), path.string(),
           "cannot be read; a run goes on with its lines");
     for (std::string line; std::getline(old, line);) {
       const auto object = nlohmann::json::parse(line, nullptr, false);
-      const bool counts = object.is_object() && object.contains("step") && object["step"].is_number();
-      if (!counts || object["step"].get<double>() > static_cast<double>(kept_steps)) continue;
+      if (!is_kept(object, progress)) continue;
       kept += line + "\n";
       note(object);
     }
@@ -114,6 +85,15 @@ class Metrics {
   }
 
  private:
+  // Not what came after the checkpoint, nor what the run will write again.
+  static bool is_kept(const nlohmann::json& object, const Progress& progress) {
+    if (!object.is_object() || !object.contains("step") || !object["step"].is_number()) return false;
+    const double step = object["step"], last = static_cast<double>(progress.step);
+    const bool again = (progress.pending == Pending::evaluation && object.contains("val_loss")) ||
+                       (progress.pending >= Pending::sample && object.contains("sample"));
+    return step < last || (step == last && !again);
+  }
+
   void note(const nlohmann::json& object) {
     marked_ |= object.contains("halved");
     if (object.contains("train_loss") && object["train_loss"].is_number())
@@ -143,13 +123,13 @@ class Run {
             file.string());
       checkpoint.load(trainer_);
       summary_.progress = checkpoint.progress();
-      if (file == folder.last()) saved_step_ = progress().step;
+      saved_ = file == folder.last();
       from = fmt::format("going on after step {}{}", progress().step,
                          file == folder.last() ? "" : ", of the best checkpoint");
       for (const Change& change : changes(checkpoint.config(), config)) from += "\n  " + change.text();
     }
     replace_text(folder.config(), kWrittenByTrain + dump_config(config_keys(config)));
-    metrics_.emplace(folder.metrics(), progress().step);
+    metrics_.emplace(folder.metrics(), progress());
     line_.emplace(config.trainer.max_steps, progress().step, config.data->floor(), quiet);
     if (resume) line_->note(from);
   }
@@ -164,25 +144,25 @@ class Run {
         fmt::format("{} parameters ({} tensors with weight decay, {} without), vocabulary {}, writing to {}",
                     trainer_.parameter_count(), decayed, static_cast<int64_t>(parameters.size()) - decayed,
                     config_.model.vocab_size, folder_.path.string()));
-    bool better = c.early_stop == 0 || progress().evaluations_without_better < c.early_stop;
-    while (progress().step < c.max_steps && better && !interrupted_by) {
-      const StepResult result = trainer_.step(progress().step);
-      const int64_t done = ++progress().step;
-      line_->step(done, result);
-      if (done % c.log_interval == 0 || done == c.max_steps) log(result);
-      const bool last = done == c.max_steps;
-      bool best = false;
-      if (last || (c.eval_interval > 0 && done % c.eval_interval == 0)) best = evaluate();
-      better = c.early_stop == 0 || progress().evaluations_without_better < c.early_stop;
-      if (c.sample_interval > 0 && (last || done % c.sample_interval == 0)) sample();
-      // Once all lines of this step are written: a run that goes on from here writes none of them again.
-      if (best) save(folder_.best());
-      if (last || (c.checkpoint_interval > 0 && done % c.checkpoint_interval == 0)) save_last();
+    try {
+      finish_step();  // what the run left undone when it stopped
+      while (!ended()) {
+        const StepResult result = trainer_.step(progress().step, poll_);
+        ++progress().step;
+        progress().pending = Pending::evaluation;
+        saved_ = false;
+        line_->step(progress().step, result);
+        if (due(c.log_interval)) log(result);
+        finish_step();
+        if (due(c.checkpoint_interval)) save_last();
+      }
+    } catch (const Interrupted& stop) {
+      summary_.interrupted_by = stop.signal;
     }
-    if (saved_step_ != progress().step) save_last();
-    summary_.interrupted_by = interrupted_by;
-    line_->note(fmt::format("{} after {} steps; checkpoint in {}", interrupted_by ? "interrupted" : "done",
-                            progress().step, folder_.last().parent_path().string()));
+    if (!saved_) save_last();
+    line_->note(fmt::format("{} after {} steps; checkpoint in {}",
+                            summary_.interrupted_by ? "interrupted" : "done", progress().step,
+                            folder_.last().parent_path().string()));
     return summary_;
   }
 
@@ -194,6 +174,33 @@ class Run {
   }
 
   Progress& progress() { return summary_.progress; }
+
+  bool last() const { return summary_.progress.step == config_.trainer.max_steps; }
+  bool due(int64_t interval) const {
+    return last() || (interval > 0 && summary_.progress.step % interval == 0);
+  }
+  bool ended() const {
+    const int64_t patience = config_.trainer.early_stop;
+    return summary_.progress.step >= config_.trainer.max_steps ||
+           (patience > 0 && summary_.progress.evaluations_without_better >= patience);
+  }
+
+  // What follows the update of a step. Progress keeps what is left of it: a run that stops here goes on here.
+  void finish_step() {
+    const TrainerConfig& c = config_.trainer;
+    Pending& left = progress().pending;
+    if (left == Pending::evaluation) {
+      const bool best = due(c.eval_interval) && evaluate();
+      left = Pending::sample;
+      saved_ = false;
+      if (best) save(folder_.best());
+    }
+    if (left == Pending::sample) {
+      if (c.sample_interval > 0 && due(c.sample_interval)) sample();
+      left = Pending::nothing;
+      saved_ = false;
+    }
+  }
 
   void log(const StepResult& r) {
     metrics_->write({{"step", progress().step},
@@ -211,8 +218,8 @@ class Run {
   // Whether the loss is the best so far.
   bool evaluate() {
     const TrainerConfig& c = config_.trainer;
-    const bool last = progress().step == c.max_steps;
-    const Evaluation e = config_.data->evaluate(trainer_.model(), c.batch_size, last ? 0 : c.eval_batches);
+    const Evaluation e =
+        config_.data->evaluate(trainer_.model(), c.batch_size, last() ? 0 : c.eval_batches, poll_);
     summary_.evaluation = e;
     nlohmann::ordered_json object = {{"step", progress().step}, {"val_loss", e.loss}};
     std::string text = fmt::format("step {}: validation loss {:.4f}", progress().step, e.loss);
@@ -236,7 +243,7 @@ class Run {
   void sample() {
     std::string text;
     try {
-      text = config_.data->sample(trainer_.model(), static_cast<uint64_t>(config_.trainer.seed));
+      text = config_.data->sample(trainer_.model(), static_cast<uint64_t>(config_.trainer.seed), poll_);
     } catch (const Error& e) {  // nothing depends on it
       return line_->note(fmt::format("no sample: {}", e.what()));
     }
@@ -246,7 +253,7 @@ class Run {
 
   void save_last() {
     save(folder_.last());
-    saved_step_ = progress().step;
+    saved_ = true;
   }
 
   void save(const std::filesystem::path& file) { save_checkpoint(file, trainer_, progress()); }
@@ -256,9 +263,14 @@ class Run {
   FolderLock lock_;
   Trainer trainer_;
   RunSummary summary_;
-  int64_t saved_step_ = -1;
+  bool saved_ = false;  // whether the last checkpoint has all of this
   std::optional<Metrics> metrics_;
   std::optional<ProgressLine> line_;
+
+  // The one place that looks, between units of work, at what happens outside.
+  Poll poll_ = [] {
+    if (const int signal = InterruptScope::signal()) throw Interrupted{signal};
+  };
 };
 
 // Of a run that was killed at its very start there may be nothing yet, or a part of config.yaml.

@@ -46,16 +46,18 @@ Batch Reverse::batch(const BatchIndex& index, int64_t batch_size) const {
 }
 
 // Token by token, each from what the model itself wrote before.
-std::vector<std::vector<int32_t>> Reverse::answers(Decoder& model, const Batch& batch) const {
-  return greedy(model, slice(batch.inputs, 1, 0, length_ + 1), length_);
+std::vector<std::vector<int32_t>> Reverse::answers(Decoder& model, const Batch& batch,
+                                                   const Poll& poll) const {
+  return greedy(model, slice(batch.inputs, 1, 0, length_ + 1), length_, {}, poll);
 }
 
-Evaluation Reverse::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
+Evaluation Reverse::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+                             const Poll& poll) const {
   const auto draw = [&](int64_t first, int64_t count) {
     return sequences(seed_, "reverse validation", first, count);
   };
-  return evaluation_over(model, evaluation_sequences_, batch_size, most_batches, draw, [&](const Batch& b) {
-    const auto answered = answers(model, b);
+  return evaluation_over(model, evaluation_sequences_, batch_size, most_batches, poll, draw, [&](const Batch& b) {
+    const auto answered = answers(model, b, poll);
     const auto targets = b.targets.span<int32_t>();
     int64_t right = 0;
     for (size_t r = 0; r < answered.size(); ++r)
@@ -65,11 +67,11 @@ Evaluation Reverse::evaluate(Decoder& model, int64_t batch_size, int64_t most_ba
   });
 }
 
-std::string Reverse::sample(Decoder& model, uint64_t seed) const {
+std::string Reverse::sample(Decoder& model, uint64_t seed, const Poll& poll) const {
   const Batch batch = sequences(seed, "reverse sample", 0, 1);
   const auto ids = batch.inputs.span<int32_t>();
   return tokenizer_->decode(ids.subspan(0, static_cast<size_t>(length_) + 1)) +
-         tokenizer_->decode(answers(model, batch)[0]);
+         tokenizer_->decode(answers(model, batch, poll)[0]);
 }
 
 }  // namespace bonsai

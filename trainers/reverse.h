@@ -14,12 +14,13 @@ class Reverse final : public Task {
   int64_t vocab_size() const override { return alphabet_ + 1; }
   std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
   Batch batch(const BatchIndex& index, int64_t batch_size) const override;
-  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const override;
-  std::string sample(Decoder& model, uint64_t seed) const override;
+  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+                      const Poll& poll) const override;
+  std::string sample(Decoder& model, uint64_t seed, const Poll& poll) const override;
 
  private:
   Batch sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count) const;
-  std::vector<std::vector<int32_t>> answers(Decoder& model, const Batch& batch) const;
+  std::vector<std::vector<int32_t>> answers(Decoder& model, const Batch& batch, const Poll& poll) const;
 
   int64_t length_ = 10;
   int64_t alphabet_ = 10;

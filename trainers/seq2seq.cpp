@@ -67,8 +67,9 @@ Batch Seq2Seq::batch(const BatchIndex& index, int64_t batch_size) const {
 }
 
 // Each with its end sign, where the model writes one in time.
-std::vector<std::vector<int32_t>> Seq2Seq::answers(Decoder& model, const Batch& batch) const {
-  auto all = greedy(model, slice(batch.inputs, 1, 0, 1), longest_ + 1, source_of(batch));
+std::vector<std::vector<int32_t>> Seq2Seq::answers(Decoder& model, const Batch& batch,
+                                                   const Poll& poll) const {
+  auto all = greedy(model, slice(batch.inputs, 1, 0, 1), longest_ + 1, source_of(batch), poll);
   const int32_t end = end_token(*tokenizer_);
   for (std::vector<int32_t>& answer : all)
     if (const auto at = std::find(answer.begin(), answer.end(), end); at != answer.end())
@@ -81,10 +82,11 @@ Batch Seq2Seq::validation(int64_t first, int64_t count) const {
   return sequences(~seed_, "seq2seq validation", first, count);
 }
 
-Evaluation Seq2Seq::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const {
+Evaluation Seq2Seq::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+                             const Poll& poll) const {
   const auto draw = [&](int64_t first, int64_t count) { return validation(first, count); };
-  return evaluation_over(model, evaluation_sequences_, batch_size, most_batches, draw, [&](const Batch& b) {
-    const auto answered = answers(model, b);
+  return evaluation_over(model, evaluation_sequences_, batch_size, most_batches, poll, draw, [&](const Batch& b) {
+    const auto answered = answers(model, b, poll);
     const auto targets = b.targets.span<int32_t>();
     int64_t right = 0;
     for (size_t r = 0; r < answered.size(); ++r) {
@@ -97,13 +99,13 @@ Evaluation Seq2Seq::evaluate(Decoder& model, int64_t batch_size, int64_t most_ba
   });
 }
 
-std::string Seq2Seq::sample(Decoder& model, uint64_t seed) const {
+std::string Seq2Seq::sample(Decoder& model, uint64_t seed, const Poll& poll) const {
   const Batch batch = sequences(seed, "seq2seq sample", 0, 1);
   std::vector<int32_t> line;
   for (int64_t i = 0; i < longest_; ++i)
     if (batch.source_attend.span<int32_t>()[static_cast<size_t>(i)])
       line.push_back(batch.source.span<int32_t>()[static_cast<size_t>(i)]);
-  return tokenizer_->decode(line) + kBegin + tokenizer_->decode(answers(model, batch)[0]);
+  return tokenizer_->decode(line) + kBegin + tokenizer_->decode(answers(model, batch, poll)[0]);
 }
 
 Batch Seq2Seq::prompt(const Tokenizer& tokenizer, const std::string& text) const {

@@ -24,11 +24,12 @@ LossSum loss_of(Decoder& model, const Batch& batch, Context& context) {
 }
 
 Evaluation evaluation_over(Decoder& model, int64_t rows, int64_t batch_size, int64_t most_batches,
-                           const std::function<Batch(int64_t, int64_t)>& draw,
+                           const Poll& poll, const std::function<Batch(int64_t, int64_t)>& draw,
                            const std::function<int64_t(const Batch&)>& right) {
   double sum = 0;
   int64_t tokens = 0, drawn = 0, matched = 0;
   for (int64_t i = 0; drawn < rows && (most_batches == 0 || i < most_batches); ++i) {
+    poll();
     Context context;
     const Batch batch = draw(drawn, std::min(batch_size, rows - drawn));
     const LossSum loss = loss_of(model, batch, context);

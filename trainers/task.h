@@ -12,6 +12,7 @@
 #include "data/tokenizer.h"
 #include "framework/config/visit.h"
 #include "layers/decoder.h"
+#include "trainers/poll.h"
 
 namespace bonsai {
 
@@ -45,8 +46,10 @@ class Task {
 
   // A function of its arguments alone, so that a resumed run sees what it would have seen.
   virtual Batch batch(const BatchIndex& index, int64_t batch_size) const = 0;
-  virtual Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches) const = 0;
-  virtual std::string sample(Decoder& model, uint64_t seed) const = 0;  // for people to look at
+  virtual Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+                              const Poll& poll = kNoPoll) const = 0;
+  // For people to look at.
+  virtual std::string sample(Decoder& model, uint64_t seed, const Poll& poll = kNoPoll) const = 0;
 
   // What a model is given to go on from, one row: the text, unless the task has a source. Needs no preparation.
   virtual Batch prompt(const Tokenizer& tokenizer, const std::string& text) const;
@@ -63,7 +66,7 @@ LossSum loss_of(Decoder& model, const Batch& batch, Context& context);
 // Their mean over the rows, drawn in batches, or over so many batches of them (0: all); and the share of rows that are
 // right, where `right` counts those of a batch.
 Evaluation evaluation_over(Decoder& model, int64_t rows, int64_t batch_size, int64_t most_batches,
-                           const std::function<Batch(int64_t first, int64_t count)>& draw,
+                           const Poll& poll, const std::function<Batch(int64_t first, int64_t count)>& draw,
                            const std::function<int64_t(const Batch&)>& right = {});
 
 // The letters from a on, for tasks that make their own sequences, and what else they need, in ASCII.

@@ -32,12 +32,13 @@ int64_t Trainer::parameter_count() const {
   return count;
 }
 
-StepResult Trainer::accumulate_gradients(int64_t step) {
+StepResult Trainer::accumulate_gradients(int64_t step, const Poll& poll) {
   const TrainerConfig& c = config_.trainer;
   const auto seed = static_cast<uint64_t>(c.seed);
   arena_.zero_gradients();
   StepResult result;
   for (int64_t micro = 0; micro < c.accumulation; ++micro) {
+    poll();
     mark_part("batch");
     const Batch batch = config_.data->batch({.seed = seed, .step = step, .micro_batch = micro}, c.batch_size);
     Context context{
@@ -56,11 +57,11 @@ StepResult Trainer::accumulate_gradients(int64_t step) {
   return result;
 }
 
-StepResult Trainer::step(int64_t step) {
+StepResult Trainer::step(int64_t step, const Poll& poll) {
   NonfiniteTrace trace;
   std::optional<ScopedWatcher> watch;
   if (config_.trainer.trace_nonfinite) watch.emplace(trace);
-  StepResult result = accumulate_gradients(step);
+  StepResult result = accumulate_gradients(step, poll);
   watch.reset();
   const auto mean = [&](double sum) { return result.tokens > 0 ? sum / static_cast<double>(result.tokens) : 0; };
   if (trace.found()) fail_not_finite(step, mean(optimizer_.state().loss), trace);
@@ -84,7 +85,7 @@ void Trainer::fail_not_finite(int64_t step, double loss, NonfiniteTrace& trace) 
   }
   if (!trace.found()) {
     const ScopedWatcher watch(trace);
-    accumulate_gradients(step);
+    accumulate_gradients(step, kNoPoll);
   }
   fail("train", "at step {} the loss is {} and {}; {}; no weight was changed", step,
        std::isnan(loss) ? NAN : loss, where,

@@ -24,7 +24,8 @@ class Trainer {
   // Step number `step`, from 0: draw the micro-batches, forward, backward, clip, update. Where the loss or a
   // gradient is not finite, an Error names the step, the first bad parameter and, from a second try under watch, the
   // op that made the first bad value; no weight has changed. With trace_nonfinite every step is under watch.
-  StepResult step(int64_t step);
+  // If `poll`, called between micro-batches, throws, no weight has changed either.
+  StepResult step(int64_t step, const Poll& poll = kNoPoll);
 
   int64_t parameter_count() const;
   Decoder& model() { return model_; }
@@ -33,7 +34,7 @@ class Trainer {
   const RunConfig& config() const { return config_; }
 
  private:
-  StepResult accumulate_gradients(int64_t step);  // the loss is left to the optimizer
+  StepResult accumulate_gradients(int64_t step, const Poll& poll);  // the loss is left to the optimizer
   [[noreturn]] void fail_not_finite(int64_t step, double loss, NonfiniteTrace& trace);
 
   RunConfig config_;
