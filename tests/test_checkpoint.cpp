@@ -138,5 +138,22 @@ TEST(Checkpoint, ATiedFileDoesNotFitAnUntiedModelNorTheReverse) {
   EXPECT_TRUE(same_bits(b.arena().values(), before)) << "a refused file must not be loaded in part";
 }
 
+// With a checksum that is right (B77).
+TEST(Checkpoint, ATokenizerOfAnotherSizeThanTheModelIsRefused) {
+  const Folder folder;
+  for (const int64_t letters_more : {-1, 1}) {
+    TinyRun run;
+    Trainer trainer(run.config);
+    const int64_t size = run.config.model.vocab_size + letters_more;
+    run.task->other_tokenizer = letters(size, "");
+    save_checkpoint(folder / "file", trainer, {});
+    const std::string error = error_of([&] { const Checkpoint checkpoint(folder / "file"); });
+    EXPECT_NE(error.find(fmt::format("its tokenizer has {} tokens, but its model has a vocab_size of {}", size,
+                                     run.config.model.vocab_size)),
+              std::string::npos)
+        << error;
+  }
+}
+
 }  // namespace
 }  // namespace bonsai::test

@@ -276,7 +276,10 @@ TEST(EncoderDecoder, WhatDoesNotFitIsRefused) {
             std::string::npos);
   const RunConfig config = small("sort");
   const Tokenizer& tokenizer = *config.data->tokenizer();
-  EXPECT_EQ(config.data->prompt(tokenizer, "cab").source.values(), (std::vector<double>{2, 0, 1}));
+  EXPECT_EQ(config.data->prompt(tokenizer, "cabab").source.values(), (std::vector<double>{2, 0, 1, 0, 1}));
+  for (const std::string text : {"caba", "cababab"})
+    EXPECT_EQ(error_of([&] { config.data->prompt(tokenizer, text); }),
+              fmt::format("[source] has {} letters; this task's have 5 to 6", text.size()));
   for (const std::string sign : {"|", "~"})
     EXPECT_EQ(error_of([&] { config.data->prompt(tokenizer, "ca" + sign); }),
               "[source] '" + sign + "' is a sign of the task, not one of the 12 letters");

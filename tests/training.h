@@ -39,6 +39,7 @@ class WatchedTask final : public Task {
   std::function<void(const std::string& work, int unit)> on_unit;  // of "evaluation" or "sample"
   std::vector<double> losses;  // of the evaluations in turn
   bool sample_fails = false;
+  std::shared_ptr<Tokenizer> other_tokenizer;  // instead of the task's
 
   std::string name() const override { return task_->name(); }
   void visit(Visitor& v) override { task_->visit(v); }
@@ -47,7 +48,9 @@ class WatchedTask final : public Task {
     task_->prepare(block_size, seed, std::move(tokenizer));
   }
   int64_t vocab_size() const override { return task_->vocab_size(); }
-  std::shared_ptr<Tokenizer> tokenizer() const override { return task_->tokenizer(); }
+  std::shared_ptr<Tokenizer> tokenizer() const override {
+    return other_tokenizer ? other_tokenizer : task_->tokenizer();
+  }
   Batch batch(const BatchIndex& index, int64_t batch_size) const override {
     if (on_batch) on_batch(index);
     return task_->batch(index, batch_size);

@@ -147,9 +147,10 @@ Batch prompt_of(const LoadedModel& model, const std::string& option, const std::
 
 std::vector<int32_t> written_by(LoadedModel& model, const Batch& batch, int64_t count,
                                 const GenerateOptions& options) {
-  const int32_t end = model.checkpoint.config().data->end_token(*model.checkpoint.tokenizer());
+  const Task& task = *model.checkpoint.config().data;
+  const int32_t end = task.end_token(*model.checkpoint.tokenizer());
   const auto begin = batch.inputs.span<int32_t>();
-  if (batch.source) count = std::min(count, model.decoder.config().block_size - batch.inputs.size(1));
+  count = std::min(count, task.answer_length(batch, model.decoder.config().block_size));
   return generate(
       model.decoder, {begin.begin(), begin.end()}, count, options, [end](int32_t id) { return id != end; },
       source_of(batch));

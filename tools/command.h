@@ -54,11 +54,10 @@ struct LoadedModel {
   Decoder decoder;
 };
 
-// What the model is given of an option's text; an error that names the option where the text is not in its alphabet, or
-// a source is longer than block_size.
+// What the model is given of an option's text. A ConfigError names the option if the text is not in its alphabet or no
+// prompt of its task, or if a source is longer than block_size.
 Batch prompt_of(const LoadedModel& model, const std::string& option, const std::string& text);
-// The batch's only row and what the model writes after it: at most `count` tokens, to the task's end sign, and of an
-// answer to a source no more than block_size holds.
+// The batch's only row and what the model writes after it: at most `count` tokens, and no more than the task's answer.
 std::vector<int32_t> written_by(LoadedModel& model, const Batch& batch, int64_t count,
                                 const GenerateOptions& options);
 

@@ -30,6 +30,8 @@ void add_evaluate(CLI::App& program) {
     }
     prepare_data(config, model.checkpoint.tokenizer());
     const Evaluation e = config.data->evaluate(model.decoder, config.trainer.batch_size, 0);
+    check(std::isfinite(e.loss), model.checkpoint.file().string(),
+          "its loss is not finite; the model has diverged, use an earlier checkpoint");
     fmt::print("val_loss {:.6f}\n", e.loss);
     if (!std::isnan(e.exact_match)) fmt::print("exact_match {:.6f}\n", e.exact_match);
     if (const double floor = config.data->floor(); !std::isnan(floor)) fmt::print("floor {:.6f}\n", floor);

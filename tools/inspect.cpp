@@ -39,20 +39,20 @@ void print_model(Decoder& decoder, const RunConfig& config) {
              4 * bytes / 1048576);
 }
 
-// Each query's weights as a row of shades; a full block is the largest of the row.
+// Each query's weights as a row of shades, on one scale for the whole map: that of its largest weight.
 void print_heat_map(const std::string& title, const std::vector<std::string>& queries,
                     const std::vector<std::string>& keys, std::span<const double> weights) {
   constexpr const char* kShades[] = {" ", "\u2591", "\u2592", "\u2593", "\u2588"};
   const size_t n = keys.size();
-  fmt::print("{}\n    ", title);
+  const double most = *std::max_element(weights.begin(), weights.end());
+  fmt::print("{}  (", title);
+  for (int i = 1; i <= 4; ++i) fmt::print("{} to {:.3g}{}", kShades[i], most * i / 4, i < 4 ? ", " : ")\n    ");
   for (const std::string& key : keys) fmt::print("{} ", key);
   fmt::print("\n");
   for (size_t i = 0; i < queries.size(); ++i) {
-    const auto row = weights.subspan(i * n, n);
-    const double most = std::max(1e-30, *std::max_element(row.begin(), row.end()));
     fmt::print("  {} ", queries[i]);
-    for (const double w : row) {
-      const char* shade = kShades[static_cast<size_t>(std::min(4.0, std::ceil(4 * w / most - 1e-9)))];
+    for (const double w : weights.subspan(i * n, n)) {
+      const char* shade = kShades[static_cast<size_t>(std::min(4.0, std::ceil(4 * w / std::max(most, 1e-30) - 1e-9)))];
       fmt::print("{}{}", shade, shade);
     }
     fmt::print("\n");
@@ -102,6 +102,8 @@ void print_attention(LoadedModel& model, const std::string& text, const std::str
                to_source = in_encoder || path.ends_with("cross_attention");
     const auto &queries = in_encoder ? source : tokens, &keys = to_source ? source : tokens;
     const std::vector<double> values = tensor.values();
+    check(std::all_of(values.begin(), values.end(), [](double w) { return std::isfinite(w); }), path,
+          "its attention weights are not finite; the model has diverged, use an earlier checkpoint");
     const size_t n = queries.size(), m = keys.size(), heads = static_cast<size_t>(tensor.size(1));
     for (size_t h = 0; h < heads; ++h) {
       const std::span head(values.data() + h * n * m, n * m);
@@ -150,8 +152,10 @@ void add_inspect(CLI::App& program) {
                           " is a checkpoint");
       LoadedModel model(a->path);
       if (!a->text.empty()) return print_attention(model, a->text, a->layer, a->json);
-      fmt::print("{}: step {}, best validation loss {:.4f}\n\n", model.checkpoint.file().string(),
-                 model.checkpoint.progress().step, model.checkpoint.progress().best_loss);
+      const Progress& progress = model.checkpoint.progress();
+      fmt::print("{}: step {}, {}\n\n", model.checkpoint.file().string(), progress.step,
+                 std::isfinite(progress.best_loss) ? fmt::format("best validation loss {:.4f}", progress.best_loss)
+                                                   : "not evaluated yet");
       print_model(model.decoder, model.checkpoint.config());
     }
   });

@@ -71,7 +71,8 @@ double number(const Metadata& metadata, const std::string& key, const std::strin
   const std::string& digits = text(metadata, key, file);
   char* end = nullptr;
   const double value = std::strtod(digits.c_str(), &end);
-  check(*end == '\0' && !digits.empty(), file, "{} is '{}', which is not a number", key, digits);
+  check(*end == '\0' && !digits.empty() && !std::isnan(value), file, "{} is '{}', which is not a number", key,
+        digits);
   return value;
 }
 
@@ -134,6 +135,9 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(find_file(path
   progress_.pending = pending(metadata, name);
   config_ = ConfigFile::from_text(text(metadata, "config", name), name + " (config)").load<RunConfig>();
   tokenizer_ = Tokenizer::from_serialised(text(metadata, "tokenizer", name));
+  check(tokenizer_->vocab_size() == config_.model.vocab_size, name,
+        "its tokenizer has {} tokens, but its model has a vocab_size of {}; use another checkpoint",
+        tokenizer_->vocab_size(), config_.model.vocab_size);
 }
 
 const Tensor& Checkpoint::tensor_for(const std::string& name, const Tensor& like) const {

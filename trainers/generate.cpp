@@ -19,6 +19,12 @@ Context reading(Decoder& model, const Source& source) {
   return context;
 }
 
+// A token may be ruled out by a logit of -infinity; the others must be numbers.
+void check_logits(const char* who, std::span<const double> logits) {
+  check(std::none_of(logits.begin(), logits.end(), [](double v) { return std::isnan(v) || v == INFINITY; }), who,
+        "the model gives logits that are not finite; it has diverged, use an earlier checkpoint");
+}
+
 }  // namespace
 
 int32_t choose_token(std::span<const double> logits, const GenerateOptions& o, uint64_t index) {
@@ -27,8 +33,7 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& o, u
   check(o.top_k >= 0, "generate", "top_k is {}; it must be at least 0", o.top_k);
   check(o.top_p > 0 && o.top_p <= 1, "generate", "top_p is {}; it must be above 0 and at most 1", o.top_p);
   check(o.min_p >= 0 && o.min_p <= 1, "generate", "min_p is {}; it must be from 0 to 1", o.min_p);
-  check(std::none_of(logits.begin(), logits.end(), [](double v) { return std::isnan(v); }), "generate",
-        "the model gives logits that are not numbers; it has not been trained well");
+  check_logits("generate", logits);
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto likelier = [&](int32_t a, int32_t b) {
@@ -100,6 +105,7 @@ std::vector<std::vector<int32_t>> greedy(Decoder& model, const Tensor& ids, int6
     poll();
     context.first_position = cache.length();
     const std::vector<double> logits = model.last_logits(next, context).values();
+    check_logits("greedy", logits);
     std::vector<int32_t> best;
     for (int64_t r = 0; r < rows; ++r) {
       const auto row = logits.begin() + r * vocabulary;

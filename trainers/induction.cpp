@@ -73,4 +73,21 @@ std::string Induction::sample(Decoder& model, uint64_t seed, const Poll& poll) c
          tokenizer_->decode(std::span(all).subspan(seen));
 }
 
+// A block that has begun again: only then is there one right answer.
+Batch Induction::prompt(const Tokenizer& tokenizer, const std::string& text) const {
+  Batch batch = Task::prompt(tokenizer, text);
+  const auto ids = batch.inputs.span<int32_t>();
+  bool repeats = false;
+  for (int64_t n = shortest_; n <= longest_ && n < std::ssize(ids) && !repeats; ++n)
+    repeats = std::equal(ids.begin() + n, ids.end(), ids.begin());
+  check(repeats, "prompt", "must be a block of {} to {} tokens and the same block again, or the beginning of it",
+        shortest_, longest_);
+  return batch;
+}
+
+// The model answers up to the target of its last position.
+int64_t Induction::answer_length(const Batch& prompt, int64_t block_size) const {
+  return std::max<int64_t>(0, block_size + 1 - prompt.inputs.size(1));
+}
+
 }  // namespace bonsai

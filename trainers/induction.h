@@ -19,6 +19,8 @@ class Induction final : public Task {
   Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
                       const Poll& poll) const override;
   std::string sample(Decoder& model, uint64_t seed, const Poll& poll) const override;
+  Batch prompt(const Tokenizer& tokenizer, const std::string& text) const override;
+  int64_t answer_length(const Batch& prompt, int64_t block_size) const override;
   Batch validation(int64_t first, int64_t count) const;  // sequences of the set that evaluate() goes through
 
  private:

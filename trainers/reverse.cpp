@@ -74,4 +74,20 @@ std::string Reverse::sample(Decoder& model, uint64_t seed, const Poll& poll) con
          tokenizer_->decode(answers(model, batch, poll)[0]);
 }
 
+// The letters and the bar, and as much of the answer as is given.
+Batch Reverse::prompt(const Tokenizer& tokenizer, const std::string& text) const {
+  Batch batch = Task::prompt(tokenizer, text);
+  const auto ids = batch.inputs.span<int32_t>();
+  const int32_t bar = tokenizer.encode("|")[0];
+  const auto length = static_cast<size_t>(length_);
+  check(ids.size() > length && ids.size() <= 2 * length + 1 && ids[length] == bar &&
+            std::count(ids.begin(), ids.end(), bar) == 1,
+        "prompt", "must be {} letters and '|', and after it at most {} letters of the answer", length_, length_);
+  return batch;
+}
+
+int64_t Reverse::answer_length(const Batch& prompt, int64_t) const {
+  return 2 * length_ + 1 - prompt.inputs.size(1);
+}
+
 }  // namespace bonsai

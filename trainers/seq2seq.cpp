@@ -114,6 +114,9 @@ Batch Seq2Seq::prompt(const Tokenizer& tokenizer, const std::string& text) const
   for (const int32_t id : source.span<int32_t>())
     check(id < begin[0], "source", "'{}' is a sign of the task, not one of the {} letters",
           tokenizer.decode(std::vector<int32_t>{id}), begin[0]);
+  const int64_t length = source.size(1);
+  check(length >= shortest_ && length <= longest_, "source", "has {} letters; this task's have {} to {}", length,
+        shortest_, longest_);
   return {.inputs = from<int32_t>({1, 1}, begin), .targets = {}, .source = source};
 }
 

@@ -22,6 +22,7 @@ class Seq2Seq final : public Task {
   Batch validation(int64_t first, int64_t count) const;  // sequences of the set that evaluate() goes through
   Batch prompt(const Tokenizer& tokenizer, const std::string& text) const override;
   int32_t end_token(const Tokenizer& tokenizer) const override;
+  int64_t answer_length(const Batch&, int64_t) const override { return longest_ + 1; }
 
  private:
   Batch sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count) const;

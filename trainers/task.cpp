@@ -1,6 +1,7 @@
 #include "trainers/task.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "framework/ops/ops.h"
 
@@ -10,6 +11,8 @@ Batch Task::prompt(const Tokenizer& tokenizer, const std::string& text) const {
   const std::vector<int32_t> ids = tokenizer.encode(text);
   return {.inputs = from<int32_t>({1, static_cast<int64_t>(ids.size())}, ids), .targets = {}};
 }
+
+int64_t Task::answer_length(const Batch&, int64_t) const { return std::numeric_limits<int64_t>::max(); }
 
 Source source_of(const Batch& batch) { return {.ids = batch.source, .attend = batch.source_attend}; }
 

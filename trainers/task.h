@@ -51,9 +51,12 @@ class Task {
   // For people to look at.
   virtual std::string sample(Decoder& model, uint64_t seed, const Poll& poll = kNoPoll) const = 0;
 
-  // What a model is given to go on from, one row: the text, unless the task has a source. Needs no preparation.
+  // What a model is given to go on from, one row: the text, unless the task has a source. A text that the task would
+  // never ask about is an Error. Neither this nor the next two need preparation.
   virtual Batch prompt(const Tokenizer& tokenizer, const std::string& text) const;
   virtual int32_t end_token(const Tokenizer&) const { return -1; }  // what ends an answer; -1: nothing does
+  // The most tokens that an answer to this prompt has, an end token included.
+  virtual int64_t answer_length(const Batch& prompt, int64_t block_size) const;
 };
 
 constexpr int32_t kIgnore = -100;  // a target that does not count
