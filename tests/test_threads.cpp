@@ -1,11 +1,14 @@
 // A tile that runs twice or never, or a sum whose order depends on who was free, makes a run that
 // nobody can repeat: the thread pool, and equal bits for any number of threads.
 #include <atomic>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "framework/checks/op_cases.h"
 #include "framework/core/parallel.h"
 #include "framework/ops/ops.h"
+#include "tests/affinity.h"
 #include "tests/support.h"
 
 namespace bonsai::test {
@@ -95,6 +98,25 @@ TEST(Threads, TheNumberCanChangeBetweenAnyTwoCalls) {
   }
   for (const int bad : {0, -1, 1025}) EXPECT_NE(error_of([&] { set_threads(bad); }).find(std::to_string(bad)), std::string::npos);
   EXPECT_TRUE(each_once(runs_of(9)));
+}
+
+// B46: with more threads than processors, each job woke all of them, and each then spun for the next.
+TEST(Threads, MoreThanTheProcessorsAreNotWokenForEachJob) {
+  std::thread([] {  // the affinity mask is the thread's own
+    ASSERT_TRUE(use_one_processor());
+    const Threads scope(64);
+    for (int round = 0; round < 20; ++round) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // until the workers sleep
+      std::mutex mutex;
+      std::set<std::thread::id> ran;
+      run_tiles(64, [&](int64_t) {
+        std::this_thread::sleep_for(std::chrono::microseconds(200));  // gives up the processor
+        const std::lock_guard lock(mutex);
+        ran.insert(std::this_thread::get_id());
+      });
+      EXPECT_LE(ran.size(), 8u);
+    }
+  }).join();
 }
 
 // ---- Bits.

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <fstream>
 
 #include "framework/backend/backend.h"
+#include "framework/core/limits.h"
 #include "framework/core/parallel.h"
 #include "tools/command.h"
 
@@ -25,6 +27,10 @@ void add_doctor(CLI::App& program) {
     const CpuInfo& cpu = cpu_info();
     fmt::print("version     {}\n", BONSAI_VERSION);
     fmt::print("processor   {}\n", processor());
+    const ProcessorLimits limits = processor_limits();
+    fmt::print("processors  {} in the affinity mask, {}\n", limits.allowed,
+               std::isinf(limits.quota) ? "no quota" : fmt::format("a quota of {:.4g}", limits.quota));
+    fmt::print("memory      at most {:.1f} GiB\n", static_cast<double>(memory_limit()) / (1 << 30));
     fmt::print("threads     {}\n", threads());
     fmt::print("kernels     {} (built for {}; this processor runs {})\n", cpu.level, fmt::join(cpu.levels, ", "),
                fmt::join(cpu.runnable, ", "));

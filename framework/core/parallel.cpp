@@ -13,13 +13,17 @@
 #include <vector>
 
 #include "framework/core/error.h"
+#include "framework/core/limits.h"
 
 namespace bonsai {
 namespace {
 
+constexpr int kMostThreads = 1024;
+// How long a thread spins before it sleeps or yields, where each thread has a processor of its own; with more threads
+// than processors it keeps another thread from running.
 constexpr int kSpins = 2000;  // about 10 us; most gaps between two ops are shorter
 // About 300 us, as long as a tile takes. Who gives up its processor beside another program waits for that one's whole
-// turn, some milliseconds; where there are more threads than processors, others have tiles to run.
+// turn, some milliseconds.
 constexpr int kPatience = 25000;
 
 void pause() {
@@ -90,10 +94,7 @@ class ThreadPool {
     Job job{count, tile, context, shares_.data(), workers};
     job_.store(&job, std::memory_order_release);
     generation_.fetch_add(1, std::memory_order_seq_cst);
-    if (sleepers_.load(std::memory_order_seq_cst) > 0) {
-      std::lock_guard lock(mutex_);
-      wake_.notify_all();
-    }
+    wake_sleepers();
     inside_tile = true;
     job.run(0);
     inside_tile = false;
@@ -102,7 +103,7 @@ class ThreadPool {
     int64_t spins = 0;
     while (job.done.load(std::memory_order_acquire) < count || guests_.load() > 0) {
       pause();
-      if (++spins > patience_ && spins % 64 == 0) std::this_thread::yield();
+      if (++spins > (crowded_ ? 0 : kPatience) && spins % 64 == 0) std::this_thread::yield();
     }
     return true;
   }
@@ -132,8 +133,16 @@ class ThreadPool {
     }
   }
 
+  // Of a crowded pool no more than the processors can run.
+  void wake_sleepers() {
+    if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+    std::lock_guard lock(mutex_);
+    if (!crowded_) return wake_.notify_all();
+    for (int i = 1; i < std::max(2, processors_); ++i) wake_.notify_one();
+  }
+
   void wait_for_job(uint64_t seen) {
-    for (int i = 0; i < kSpins; ++i) {
+    for (int i = 0; i < (crowded_ ? 0 : kSpins); ++i) {
       if (generation_.load(std::memory_order_acquire) != seen) return;
       pause();
     }
@@ -144,7 +153,8 @@ class ThreadPool {
   }
 
   const int size_;
-  const int patience_ = size_ <= static_cast<int>(std::thread::hardware_concurrency()) ? kPatience : 0;
+  const int processors_ = processor_limits().usable();
+  const bool crowded_ = size_ > processors_;
   std::vector<Share> shares_;
   std::vector<std::thread> workers_;
   std::mutex busy_, mutex_;
@@ -160,11 +170,11 @@ int default_threads() {
     int n = 0;
     const char* end = text + std::strlen(text);
     const bool whole = std::from_chars(text, end, n).ptr == end;
-    check(whole && n >= 1 && n <= 1024, "threads", "BONSAI_THREADS is '{}'; give a number from 1 to 1024",
-          text);
+    check(whole && n >= 1 && n <= kMostThreads, "threads",
+          "BONSAI_THREADS is '{}'; give a number from 1 to {}", text, kMostThreads);
     return n;
   }
-  return std::max(1u, std::thread::hardware_concurrency());
+  return std::min(kMostThreads, processor_limits().usable());
 }
 
 struct Current {
@@ -193,8 +203,8 @@ ThreadPool& ensure_pool() {
 int threads() { return ensure_pool().size(); }
 
 void set_threads(int count) {
-  check(count >= 1 && count <= 1024, "threads", "the number of threads is {}; it must be 1 to 1024",
-        count);
+  check(count >= 1 && count <= kMostThreads, "threads", "the number of threads is {}; it must be 1 to {}", count,
+        kMostThreads);
   Current& c = current();
   std::lock_guard lock(c.mutex);
   if (!c.pools.empty() && c.pools.back()->size() == count) return;

@@ -8,7 +8,8 @@
 
 namespace bonsai {
 
-// Threads that run tiles, the caller included. At first BONSAI_THREADS, else one a processor.
+// Threads that run tiles, the caller included. At first BONSAI_THREADS, else one per processor that the
+// process may use (limits.h). More than that run no faster, but burn no time either.
 int threads();
 void set_threads(int count);  // 1 to 1024
 

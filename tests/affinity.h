@@ -1,0 +1,18 @@
+// Keeps the calling thread, and the threads and processes it starts, on one of the processors it may use.
+#pragma once
+
+#include <sched.h>
+
+namespace bonsai::test {
+
+inline bool use_one_processor() {
+  cpu_set_t all, one;
+  if (::sched_getaffinity(0, sizeof all, &all) != 0) return false;
+  int first = 0;
+  while (first < CPU_SETSIZE - 1 && !CPU_ISSET(first, &all)) ++first;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  return ::sched_setaffinity(0, sizeof one, &one) == 0;
+}
+
+}  // namespace bonsai::test
