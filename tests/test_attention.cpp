@@ -1,7 +1,6 @@
 // Attention on every path: the fused op against the composed one over sizes, heads, masks and biases; who may see
 // whom; what it costs in memory.
 #include "framework/core/memory.h"
-#include "framework/core/parallel.h"
 #include "framework/ops/ops.h"
 #include "tests/support.h"
 
@@ -333,8 +332,7 @@ double share_of_a_table(const std::vector<Tensor>& inputs, const AttentionOption
 
 // No (Tq,Tk) tensor, whatever is asked for.
 TEST(Attention, ALongSequenceTakesNoTableOfScores) {
-  const int before = threads();
-  set_threads(2);
+  const Threads two(2);
   constexpr int64_t T = 4096;
   const auto heads = [](int64_t n, uint64_t seed) { return random_tensor({1, n, T, 8}, DType::f32, seed); };
   EXPECT_LT(
@@ -354,7 +352,6 @@ TEST(Attention, ALongSequenceTakesNoTableOfScores) {
   EXPECT_LT(share_of_a_table({heads(2, 1), heads(2, 2), heads(2, 3), random_tensor({T, 1}, DType::f32, 5)},
                              {.mask = o.mask, .soft_cap = 20, .alibi = alibi_slopes(0, 2, 2, DType::f32)}),
             0.1);
-  set_threads(before);
 }
 
 }  // namespace

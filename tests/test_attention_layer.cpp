@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "framework/core/memory.h"
-#include "framework/core/parallel.h"
 #include "framework/ops/ops.h"
 #include "layers/cache.h"
 #include "tests/training.h"
@@ -327,12 +326,10 @@ double tables_taken(int64_t time, Weights* weights) {
 }
 
 TEST(Capture, NoTableIsKeptWhereNobodyLooks) {
-  const int before = threads();
-  set_threads(2);
+  const Threads two(2);
   EXPECT_LT(tables_taken(3000, nullptr), 0.2);
   Weights weights;
   EXPECT_GT(tables_taken(3000, &weights), 1);
-  set_threads(before);
 }
 
 }  // namespace

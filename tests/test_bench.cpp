@@ -91,6 +91,17 @@ bool nobody_is_left() {
   return false;
 }
 
+// Whether the process has a child: the fourth word of a process's stat, after its name in brackets, is its parent.
+bool has_child(pid_t parent) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::string stat;
+    std::getline(std::ifstream(entry.path() / "stat"), stat, '\0');
+    const size_t name = stat.rfind(") ");
+    if (name != std::string::npos && std::atoi(stat.c_str() + name + 4) == parent) return true;
+  }
+  return false;
+}
+
 TEST(Bench, TheBusyProcessIsGoneHoweverTheProgramEnds) {
   ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   const Program p;
@@ -100,7 +111,8 @@ TEST(Bench, TheBusyProcessIsGoneHoweverTheProgramEnds) {
             1);
   EXPECT_TRUE(nobody_is_left());
   const pid_t child = p.start({"bench", "tiny.yaml", "--busy", "--seconds", "60"});
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  for (int i = 0; i < 3000 && !has_child(child); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(has_child(child)) << "the busy process never began";
   ::kill(child, SIGKILL);
   EXPECT_EQ(p.finish(child).status, 128 + SIGKILL);
   EXPECT_TRUE(nobody_is_left());

@@ -345,6 +345,7 @@ TEST(Tales, AreAFunctionOfSeedStreamAndIndex) {
   for (uint64_t i = 0; i < 100; ++i) {
     EXPECT_NE(tale(1, "train", i), tale(1, "validation", i));
     EXPECT_NE(tale(1, "train", i), tale(2, "train", i));
+    EXPECT_NE(tale(1, "train", i), tale(1, "train", i + 1));
   }
   EXPECT_EQ(tales(1, "train", 0), "");
 }

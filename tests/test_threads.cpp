@@ -45,6 +45,28 @@ TEST(Threads, TilesAreFinishedWhenTheCallReturns) {
   }
 }
 
+// On one processor, too: the caller's tile waits until another thread has begun one, which takes its time.
+TEST(Threads, TheCallWaitsForTheTilesOfOtherThreads) {
+  const Threads scope(2);
+  const auto caller = std::this_thread::get_id();
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<bool> begun{false};
+    std::atomic<int> finished{0};
+    run_tiles(2, [&](int64_t) {
+      if (std::this_thread::get_id() == caller) {
+        for (int i = 0; i < 20000 && !begun; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      } else {
+        begun = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      }
+      ++finished;
+    });
+    EXPECT_EQ(finished, 2);
+    EXPECT_TRUE(begun) << "no second thread took a tile";
+    while (finished < 2) std::this_thread::yield();  // what they use must not go before them
+  }
+}
+
 // Two that run side by side in one worker's memory would write over each other.
 TEST(Threads, AWorkerRunsOneTileAtATimeAndThereAreNoMoreOfThem) {
   for (const int n : {1, 2, 4})
