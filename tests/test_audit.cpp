@@ -19,6 +19,7 @@ struct Planted {
   bool mixes_rows = false, ignores_padding = false, severed = false, ignores_documents = false;
   bool causal = true;
   int64_t outputs = 0;  // queries of their own, which read x as a source
+  int64_t careless = -1;  // the one query that heeds neither padding nor documents
 
   Tensor operator()(const Tensor& x, const AuditConditions& c) const {
     const int64_t batch = x.size(0), time = x.size(1), queries = outputs ? outputs : time;
@@ -27,10 +28,10 @@ struct Planted {
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t i = 0; i < queries; ++i)
         for (int64_t j = 0; j < time; ++j) {
-          const bool padding = c.attend && !ignores_padding && at(c.attend, b * time + j) == 0;
+          const bool padding = c.attend && !ignores_padding && i != careless && at(c.attend, b * time + j) == 0;
           const Tensor& own = outputs ? c.output_documents : c.documents;
           const bool other =
-              c.documents && !ignores_documents && at(own, b * queries + i) != at(c.documents, b * time + j);
+              c.documents && !ignores_documents && i != careless && at(own, b * queries + i) != at(c.documents, b * time + j);
           mask.push_back((causal && !outputs && j > i + diagonal) || padding || other ? hidden : 0);
         }
     const Tensor q = outputs
@@ -192,6 +193,22 @@ TEST(Audit, FewPositionsAtATimeGiveTheSame) {
     EXPECT_EQ(report.positions, 4);
     EXPECT_EQ(report.leaks.front(), "position 0 depends on position 1, which comes later") << report.text();
   }
+}
+
+// Of some positions, spread evenly, the first and the last are always two: with few asked, these are the extremes.
+TEST(Audit, TheFirstAndTheLastPositionAreAlwaysAsked) {
+  for (const int64_t positions : {2, 3, 4, 9})
+    for (const int64_t careless : {0, 8}) {
+      const AuditReport report =
+          leak_audit("planted", Planted{.causal = false, .careless = careless}, 9, 4, DType::f32,
+                     {.causal = false, .positions = positions, .positions_further = positions});
+      EXPECT_FALSE(report.leaks.empty()) << positions << " positions, without " << careless;
+      for (const std::string& leak : report.leaks)
+        EXPECT_TRUE(leak.starts_with(fmt::format("position {} ", careless))) << leak;
+    }
+  const AuditReport one = leak_audit("planted", Planted{.careless = 8}, 9, 4, DType::f32,
+                                     {.positions = 1, .positions_further = 1});
+  EXPECT_FALSE(one.leaks.empty()) << "one alone is the last: it may depend on all";
 }
 
 // ---- The first value that is not finite

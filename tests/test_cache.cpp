@@ -220,6 +220,14 @@ TEST(Sampling, TopPAndMinPKeepTheMostLikely) {
   const auto most = drawn({.top_p = 0.79});
   EXPECT_NEAR(most[0], 1250, 100);
   EXPECT_EQ(most[2] + most[3], 0);
+  // top_p takes its share of what top_k left: 0.5 of 0.8 is more than 0.6 of it.
+  EXPECT_EQ(drawn({.top_k = 2, .top_p = 0.6}), (std::vector<int>{2000, 0, 0, 0}));
+  EXPECT_NEAR(drawn({.top_k = 2, .top_p = 0.7})[0], 1250, 100);
+  // And of the weights at the temperature: at 2 the likeliest has 0.38 of all, the first two 0.68.
+  EXPECT_EQ(drawn({.temperature = 0.5, .top_p = 0.68}), (std::vector<int>{2000, 0, 0, 0}));
+  EXPECT_GT(drawn({.temperature = 2, .top_p = 0.5})[1], 0);
+  EXPECT_GT(drawn({.temperature = 2, .min_p = 0.5})[2], 0) << "the root of 0.3 of the likeliest";
+  EXPECT_EQ(drawn({.temperature = 0.5, .min_p = 0.5}), (std::vector<int>{2000, 0, 0, 0}));
   const auto at_least = drawn({.min_p = 0.2});  // a fifth of 0.5
   EXPECT_GT(at_least[2], 0);
   EXPECT_EQ(at_least[3], 0);
@@ -228,9 +236,9 @@ TEST(Sampling, TopPAndMinPKeepTheMostLikely) {
   const auto all = drawn({});
   EXPECT_NEAR(all[3], 100, 40);
   for (const double p : {0.0, -0.1, 1.1, std::nan("")})
-    EXPECT_NE(error_of([&] { choose_token(logits, {.top_p = p}, 0); }), "no error");
+    EXPECT_NE(error_of([&] { choose_token(logits, {.top_p = p}, 0); }).find("top_p is"), std::string::npos);
   for (const double p : {-0.1, 1.1, std::nan("")})
-    EXPECT_NE(error_of([&] { choose_token(logits, {.min_p = p}, 0); }), "no error");
+    EXPECT_NE(error_of([&] { choose_token(logits, {.min_p = p}, 0); }).find("min_p is"), std::string::npos);
 }
 
 }  // namespace

@@ -34,6 +34,21 @@ TEST(LayerNorm, ALargeMeanCostsNoDigits) {
   }
 }
 
+// The mean of squares less the square of the mean, both from the first element, cancels where that element lies far off.
+TEST(LayerNorm, AFirstElementFarFromTheOthersCostsNoDigits) {
+  constexpr int64_t kWidth = 4096;
+  std::vector<double> x(kWidth), weight(kWidth, 1);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<double>(i));
+  x[0] = 1024;
+  double mean = 0, variance = 0;
+  for (const double v : x) mean += v / kWidth;
+  for (const double v : x) variance += (v - mean) * (v - mean) / kWidth;
+  for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-6}, std::pair{DType::f64, 1e-13}}) {
+    const Tensor y = layer_norm(row(x, dtype), tensor({kWidth}, weight, dtype), {}, 0);
+    EXPECT_NEAR(y.values()[0] / ((x[0] - mean) / std::sqrt(variance)), 1, tolerance) << name_of(dtype);
+  }
+}
+
 TEST(LayerNorm, AConstantRowGivesTheBiasAndFiniteGradients) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const int64_t width : {256, 1})

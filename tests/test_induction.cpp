@@ -1,4 +1,5 @@
 // The induction task: what it draws, and that nothing of validation was trained.
+#include <map>
 #include <set>
 
 #include "tests/training.h"
@@ -46,6 +47,16 @@ TEST(Induction, RepeatsABlockOfRandomLengthAndAsksForItsSecondHalf) {
   EXPECT_EQ(*lengths.rbegin(), 32);
   EXPECT_EQ(lengths.size(), 19u) << "of 25, six are kept for validation";
   for (const int64_t n : lengths) EXPECT_NE(n % 4, 2) << n;
+}
+
+// Drawn from one number, a length would have only the two or three first tokens that lie in its part of [0, 1).
+TEST(Induction, TheFirstTokenDoesNotFollowFromTheLength) {
+  Induction task;
+  task.prepare(64, 1, nullptr);
+  std::map<int64_t, std::set<int32_t>> first;
+  for (const auto& row : rows_of(task.batch({.seed = 1}, 2000).inputs)) first[period_of(row)].insert(row[0]);
+  EXPECT_EQ(first.size(), 19u);
+  for (const auto& [length, tokens] : first) EXPECT_GE(tokens.size(), 24u) << length << ": about 105 rows, 32 tokens";
 }
 
 // What validation draws has other lengths: a model that has learned every training row by heart gains nothing.

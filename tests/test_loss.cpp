@@ -1,6 +1,5 @@
 // A loss that is NaN, over-weights a micro-batch or reads beyond its table spoils a whole run: the
 // cross-entropy and the embedding at the edges of their range.
-#include "framework/core/parallel.h"
 #include "framework/ops/ops.h"
 #include "tests/support.h"
 
@@ -23,9 +22,8 @@ TEST(Embedding, ARepeatedTokenGetsTheSumOfItsGradients) {  // B07
   const auto gradient = [](const Tensor& table, const Tensor& at, const Tensor& dy) {
     return differentiate([&](const std::vector<Tensor>& in) { return embedding(in[0], at); }, {table}, dy).gradients[0];
   };
-  const int before = threads();
   for (const int count : {1, 2}) {
-    set_threads(count);
+    const Threads scope(count);
     for (const DType dtype : kFloating) {
       const double tolerance = dtype == DType::f32 ? 1e-7 : 0;
       expect_values(gradient(tensor({1, 1}, {0.1}, dtype), ids({0, 0}), tensor({2, 1}, {0.2, 0.3}, dtype)), {0.5}, tolerance);
@@ -37,7 +35,6 @@ TEST(Embedding, ARepeatedTokenGetsTheSumOfItsGradients) {  // B07
       expect_values(many, right);
     }
   }
-  set_threads(before);
 }
 
 TEST(Loss, OnlyIgnoredTargetsGiveZeroAndNotNaN) {  // B14
@@ -104,6 +101,24 @@ TEST(Loss, LogitsOfAnySizeGiveTheRightDigits) {  // B05
       EXPECT_LE(relative_error(pair.gradients[0], r.gradients[0]), 4 * tolerance);
     }
   }
+}
+
+// Where a probability is 1 - e, the gradient is about e: the difference 1 - p has lost its digits in float.
+TEST(Loss, TheGradientOfACertainTargetKeepsItsDigits) {
+  for (const DType dtype : kFloating)
+    for (const double gap : {10.0, 20.0, 60.0}) {
+      const double tolerance = (dtype == DType::f32 ? 1e-5 : 1e-13), e = std::exp(-gap) / (1 + std::exp(-gap));
+      const Tensor logits = row({-gap, 0}, dtype);
+      const auto expect_pair = [&](const Tensor& gradient, double right, const char* op) {
+        EXPECT_NEAR(gradient.values()[0] / right, 1, tolerance) << op << " " << name_of(dtype) << " " << gap;
+        EXPECT_NEAR(gradient.values()[1] / -right, 1, tolerance) << op << " " << name_of(dtype) << " " << gap;
+      };
+      expect_pair(loss_of(logits, ids({1})).gradients[0], e, "cross_entropy");
+      const auto log_p = [](const std::vector<Tensor>& in) { return log_softmax(in[0]); };
+      expect_pair(differentiate(log_p, {logits}, row({0, -1}, dtype)).gradients[0], e, "log_softmax");
+      const auto p = [](const std::vector<Tensor>& in) { return softmax(in[0]); };
+      expect_pair(differentiate(p, {logits}, row({1, 0}, dtype)).gradients[0], e * (1 - e), "softmax");
+    }
 }
 
 TEST(Loss, ANaNLogitShowsInTheLoss) {

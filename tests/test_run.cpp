@@ -3,7 +3,6 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "framework/core/parallel.h"
 #include "framework/io/file.h"
 #include "tests/training.h"
 #include "trainers/schedule.h"
@@ -55,13 +54,11 @@ TEST(Run, TheSameSeedGivesTheSameBytesAndAnotherSeedOthers) {
 
 TEST(Run, TheNumberOfThreadsDoesNotChangeTheBytes) {
   const Folder folder;
-  const int before = threads();
   for (const int count : {1, 2, 3}) {
-    set_threads(count);
+    const Threads scope(count);
     TinyRun({"model.d_model=64", "model.block_size=32", "trainer.batch_size=8", "trainer.max_steps=3"})
         .train(folder / std::to_string(count));
   }
-  set_threads(before);
   EXPECT_EQ(last_of(folder / "1"), last_of(folder / "2"));
   EXPECT_EQ(last_of(folder / "1"), last_of(folder / "3"));
 }
@@ -243,6 +240,22 @@ TEST(Run, StopsEarlyAfterSoManyEvaluationsWithoutABetterLoss) {
   EXPECT_EQ(TinyRun(settings).train(folder / "parts", true).progress.step, 12);
 }
 
+// Between, so many batches are enough; the loss that a run ends with is that of all of its validation data.
+TEST(Run, TheLastEvaluationIsOverAllOfTheData) {
+  const Folder folder;
+  const TinyRun run({"trainer.max_steps=8"});
+  run.train(folder / "run");
+  Trainer trainer(run.config);
+  std::vector<double> losses;
+  for (int64_t step = 0; step < 8; ++step) {
+    trainer.step(step);
+    if (step == 3) losses.push_back(run.task->evaluate(trainer.model(), 2, 2, kNoPoll).loss);
+  }
+  losses.push_back(run.task->evaluate(trainer.model(), 2, 0, kNoPoll).loss);
+  EXPECT_EQ(series(folder / "run", "val_loss"), losses);
+  EXPECT_NE(run.task->evaluate(trainer.model(), 2, 2, kNoPoll).loss, losses[1]);
+}
+
 TEST(Run, ResumingWithOtherDataOrAnotherModelIsRefused) {
   const Folder folder;
   const auto train = [&](const std::vector<std::string>& settings, bool resume) {
@@ -275,10 +288,14 @@ TEST(Run, ResumingWithOtherDataOrAnotherModelIsRefused) {
   EXPECT_EQ(train({}, false), "no error");
   const std::string before = last_of(folder / "run");
   EXPECT_NE(train({}, false).find("exists; give --resume"), std::string::npos);
-  EXPECT_NE(train({"model.d_model=32"}, true), "no error");
-  EXPECT_NE(train({"model.n_layers=2"}, true), "no error");
-  EXPECT_NE(train({"model.tie_embeddings=false"}, true), "no error");
-  EXPECT_NE(train({"trainer.dtype=f64"}, true), "no error");
+  const auto refused = [&](const std::string& setting, const std::string& why) {
+    const std::string error = train({setting}, true);
+    EXPECT_NE(error.find(why), std::string::npos) << setting << ": " << error;
+  };
+  refused("model.d_model=32", "model.d_model is 32, was 16");
+  refused("model.n_layers=2", "model.n_layers is 2, was 1");
+  refused("model.tie_embeddings=false", "model.tie_embeddings is false, was true");
+  refused("trainer.dtype=f64", "a run of");
   EXPECT_EQ(last_of(folder / "run"), before);
 }
 

@@ -1,5 +1,7 @@
 // Encoder and decoder together: what the task draws, what is learned, what the cache keeps, and that no target and
 // nothing of another source is seen.
+#include <map>
+
 #include "framework/ops/ops.h"
 #include "layers/cache.h"
 #include "tests/training.h"
@@ -52,6 +54,19 @@ TEST(Seq2Seq, AsksForTheSourceSortedOrBackwardsAndAnEndSign) {
     }
     EXPECT_EQ(lengths, (std::set<size_t>{1, 2, 3, 4, 5}));
   }
+}
+
+// Drawn from one number, sources of a length would begin with the few letters that lie in its part of [0, 1).
+TEST(Seq2Seq, TheFirstLetterDoesNotFollowFromTheLength) {
+  const RunConfig config = small("sort", {"data.shortest=2", "data.longest=7"});
+  const Batch batch = config.data->batch({.seed = 1}, 1000);
+  std::map<int64_t, std::set<int32_t>> first;
+  for (int64_t r = 0; r < 1000; ++r) {
+    const auto attend = row(batch.source_attend, r);
+    first[std::count(attend.begin(), attend.end(), 1)].insert(row(batch.source, r)[0]);
+  }
+  EXPECT_EQ(first.size(), 6u);
+  for (const auto& [length, letters] : first) EXPECT_EQ(letters.size(), 12u) << length << ": about 167 rows, 12 letters";
 }
 
 // Of what is evaluated, at least nine tenths were never drawn to train with: it is no memory that answers.
@@ -159,6 +174,20 @@ TEST(EncoderDecoder, EverySplitThroughTheCacheGivesTheLogitsOfTheFullForward) {
       }
       EXPECT_EQ(cache.length(), 8);
     }
+  }
+}
+
+// A cache that is used again must know nothing of the first source.
+TEST(EncoderDecoder, AClearedCacheReadsTheNextSource) {
+  Model m;
+  const Tensor target = ids({1, 6}, 1);
+  KeyValueCache cache(8);
+  for (const uint64_t seed : {2, 3}) {
+    Context whole{.source = {.ids = ids({1, 5}, seed)}};
+    Context cached = whole;
+    cached.source.features = m.decoder.encode(cached), cached.cache = &cache;
+    EXPECT_LE(relative_error(m.decoder(target, cached), m.decoder(target, whole)), 1e-5) << "source " << seed;
+    cache.clear();
   }
 }
 
