@@ -188,11 +188,8 @@ TEST(Program, ProgressThatCannotBeWrittenStopsNoRun) {
 TEST(Program, AFolderThatCannotBeWrittenIsOneSentence) {
   const Program p;
   write(p.folder / "file", "");
-  for (const std::string out : {"file", "file/run", "/proc/none/run"}) {
-    const Outcome o = p.run({"train", "tiny.yaml", "--out", out, "--quiet"});
-    EXPECT_TRUE(o.status == 1 || o.status == 2) << o.err;
-    EXPECT_NE(o.err.find(out), std::string::npos) << o.err;
-  }
+  for (const std::string out : {"file", "file/run", "/proc/none/run"})
+    expect_failure(p.run({"train", "tiny.yaml", "--out", out, "--quiet"}), out == "file" ? 2 : 1, {out});
 }
 
 TEST(Program, DamagedOrMissingCheckpointsAreOneSentence) {
@@ -253,7 +250,7 @@ TEST(Program, GeneratesWithEveryTemperatureThatMeansSomething) {
   expect_failure(generate({"--top-k", "-1"}), 2, {"--top-k", "0 or more"});
   const Outcome unprompted = generate({}), empty = generate({"--prompt", ""});
   EXPECT_EQ(unprompted.out, empty.out);
-  EXPECT_TRUE(empty.status == 0 || empty.status == 2) << empty.err;
+  EXPECT_EQ(empty.status, 0) << empty.err;
   EXPECT_EQ(generate({"--prompt", "a a a a a a a a a a a a"}).status, 0) << "longer than the block";
 }
 
@@ -314,7 +311,7 @@ TEST(Program, ARunWithoutALastCheckpointGoesOnFromItsBest) {
   const RunFolder run{p.folder / "run"};
   const pid_t child = p.start({"train", "tiny.yaml", "--out", "run", "--quiet", "--set", "trainer.max_steps=20", "--set",
                                "trainer.checkpoint_interval=0"});
-  for (int i = 0; i < 2000 && !std::filesystem::exists(run.best()); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int i = 0; i < 60000 && !std::filesystem::exists(run.best()); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   ::kill(child, SIGKILL);
   p.finish(child);
   std::filesystem::remove(run.last());  // where it was too quick
@@ -322,7 +319,15 @@ TEST(Program, ARunWithoutALastCheckpointGoesOnFromItsBest) {
   const Outcome o = p.run({"train", "tiny.yaml", "--out", "run", "--resume"});
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_NE(o.err.find(fmt::format("going on after step {}, of the best checkpoint", step)), std::string::npos) << o.err;
-  EXPECT_EQ(contents(run.last()), contents(RunFolder{p.folder / "whole"}.last()));
+  const RunFolder whole{p.folder / "whole"};
+  EXPECT_EQ(contents(run.last()), contents(whole.last()));
+  const auto lines = [](const RunFolder& of) {
+    std::vector<nlohmann::json> all;
+    std::ifstream file(of.metrics());
+    for (std::string line; std::getline(file, line);) all.emplace_back(nlohmann::json::parse(line)).erase("tokens_per_s");
+    return all;
+  };
+  EXPECT_EQ(lines(run), lines(whole));
 }
 
 TEST(Program, AFolderWithAConfigOfTheUsersIsNoRun) {
