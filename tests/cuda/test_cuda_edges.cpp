@@ -117,6 +117,24 @@ TEST(CudaEdges, AttentionOfEverySize) {
     }
 }
 
+// As of the CPU: where a probability is 1 - e, the gradient is about e, and the difference 1 - p has lost its digits.
+TEST(CudaEdges, TheGradientOfACertainTargetKeepsItsDigits) {
+  for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-5}, std::pair{DType::f64, 1e-13}})
+    for (const double gap : {10.0, 20.0, 60.0}) {
+      const Tensor logits = tensor({1, 2}, {-gap, 0}, dtype);
+      const double e = std::exp(-gap) / (1 + std::exp(-gap));
+      const auto expect_pair = [&, t = tolerance](const char* op, double right, const Call& call, const Tensor& dy) {
+        const std::vector<double> got = differentiate(on_cuda(call), {logits}, dy).gradients[0].values();
+        EXPECT_NEAR(got[0] / right, 1, t) << op << " " << gap;
+        EXPECT_NEAR(got[1] / -right, 1, t) << op << " " << gap;
+      };
+      const Tensor target = tensor({1}, {1}, DType::i32).to(kCuda);
+      expect_pair("cross_entropy", e, [&](const auto& in) { return cross_entropy(in[0], target); }, tensor({}, {1}, dtype));
+      expect_pair("log_softmax", e, [](const auto& in) { return log_softmax(in[0]); }, tensor({1, 2}, {0, -1}, dtype));
+      expect_pair("softmax", e * (1 - e), [](const auto& in) { return softmax(in[0]); }, tensor({1, 2}, {1, 0}, dtype));
+    }
+}
+
 // Dropout draws the same numbers on both devices.
 TEST(CudaEdges, DropoutDropsTheSameElements) {
   for (const int64_t n : {1, 3, 4, 5, 1023, 1025}) {

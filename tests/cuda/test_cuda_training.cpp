@@ -45,6 +45,19 @@ TEST(CudaTraining, ThirtyStepsHaveTheLossesOfTheCpu) {
   }
 }
 
+TEST(CudaTraining, ALossThatIsNotFiniteChangesNoWeightThoughEveryGradientIsFinite) {
+  Trainer trainer(toy("cuda"));
+  const Tensor before = trainer.arena().values().to(Device{});
+  for (const double bad : {double{INFINITY}, -double{INFINITY}, std::nan("")}) {
+    trainer.arena().zero_gradients();
+    trainer.optimizer().add_loss(tensor({}, {bad}).to(kCuda), true);
+    EXPECT_FALSE(trainer.optimizer().step(0, 1e-3, 1).finite) << bad;
+    EXPECT_TRUE(same_bits(trainer.arena().values().to(Device{}), before)) << bad;
+  }
+  trainer.optimizer().add_loss(tensor({}, {1}).to(kCuda), true);
+  EXPECT_TRUE(trainer.optimizer().step(0, 1e-3, 1).finite);
+}
+
 TEST(CudaTraining, ARunThatWasSavedGoesOnAsOnTheCpu) {
   const Folder folder;
   const RunConfig config = toy("cuda", {"trainer.checkpoint_interval=5", "trainer.eval_interval=5", "trainer.max_steps=10",
