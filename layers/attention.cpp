@@ -3,15 +3,16 @@
 #include <cmath>
 #include <tuple>
 
+#include "framework/ops/axes.h"
 #include "layers/cache.h"
 
 namespace bonsai {
 namespace {
 
 // With leading axes of size 1, to (batch, heads, time, width).
-Tensor four_axes(const Tensor& x) {
+Tensor four_axes(const char* operand, const Tensor& x) {
   check(x && x.rank() >= 2 && x.rank() <= 4, "attention",
-        "needs (time,width) with up to two axes before, got {}", x);
+        "{} must be (time,width) with up to two axes before, got {}", operand, x);
   if (x.rank() == 4) return x;
   return reshape(x, {1, x.rank() == 3 ? x.size(0) : 1, x.size(-2), x.size(-1)});
 }
@@ -86,8 +87,9 @@ AttentionOptions ScaledDotProductAttention::options(int64_t width, int64_t queri
   o.mask.attend = config_.cross ? context.source.attend : context.attend;
   o.mask.key_documents = config_.cross ? context.source.documents : context.documents;
   if (const Tensor& all = context.documents) {  // the queries are the last of the tokens
-    check(all.rank() == 2 && all.size(1) >= queries, "attention",
-          "{} names fewer documents than there are queries, {}", all, queries);
+    check_axes("attention", "documents", all, "(batch,time)");
+    check(all.size(1) >= queries, "attention", "{} names fewer documents than there are queries, {}", all,
+          queries);
     o.mask.query_documents = slice(all, 1, all.size(1) - queries, all.size(1));
   }
   const double usual = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, width)));
@@ -101,8 +103,8 @@ AttentionOptions ScaledDotProductAttention::options(int64_t width, int64_t queri
 Tensor ScaledDotProductAttention::operator()(const Tensor& q, const Tensor& k, const Tensor& v,
                                              Context& context, const Tensor& bias) {
   PathScope scope(path());
-  const Tensor q4 = four_axes(q);
-  return like_query(scaled_dot_product_attention(q4, four_axes(k), four_axes(v),
+  const Tensor q4 = four_axes("q", q);
+  return like_query(scaled_dot_product_attention(q4, four_axes("k", k), four_axes("v", v),
                                                  options(q4.size(-1), q4.size(-2), context, bias)),
                     q);
 }
@@ -110,9 +112,10 @@ Tensor ScaledDotProductAttention::operator()(const Tensor& q, const Tensor& k, c
 AttentionResult ScaledDotProductAttention::with_weights(const Tensor& q, const Tensor& k, const Tensor& v,
                                                         Context& context, const Tensor& bias) {
   PathScope scope(path());
-  const Tensor q4 = four_axes(q);
+  const Tensor q4 = four_axes("q", q);
   const AttentionResult r =
-      composed_attention(q4, four_axes(k), four_axes(v), options(q4.size(-1), q4.size(-2), context, bias));
+      composed_attention(q4, four_axes("k", k), four_axes("v", v),
+                                               options(q4.size(-1), q4.size(-2), context, bias));
   return {like_query(r.output, q), like_query(r.weights, q)};
 }
 
@@ -179,6 +182,8 @@ Tensor MultiHeadAttention::placed(const Tensor& x, int64_t n_heads, int64_t posi
 
 MultiHeadAttention::Projected MultiHeadAttention::project(const Tensor& q, const Tensor& k, const Tensor& v,
                                                           Context& context, const Tensor& bias) {
+  for (const auto& [operand, x] : {std::pair{"the query", &q}, {"the key", &k}, {"the value", &v}})
+    check_axes("attention", operand, *x, "(batch,time,channels)");
   const int64_t heads = config_.n_heads / config_.model_parallel_size,
                 kv_heads = kv_heads_of(config_) / config_.model_parallel_size;
   const int64_t first = context.first_position;

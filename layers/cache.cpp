@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/autograd/tape.h"
+#include "framework/ops/axes.h"
 #include "framework/ops/ops.h"
 
 namespace bonsai {
@@ -50,8 +51,10 @@ std::pair<Tensor, Tensor> KeyValueCache::source(const std::string& path,
 std::pair<Tensor, Tensor> KeyValueCache::append(const std::string& path, const Tensor& keys,
                                                 const Tensor& values) {
   check(!Tape::active(), "cache", "keys and values cannot be cached while a tape records");
-  check(keys && values && keys.rank() == 3 && values.rank() == 3 && keys.size(0) == values.size(0) && keys.size(1) == values.size(1),
-        "cache", "keys and values do not belong together: {} and {}", keys, values);
+  check_axes("cache", "keys", keys, "(batch,time,channels)");
+  check_axes("cache", "values", values, "(batch,time,channels)");
+  check(keys.size(0) == values.size(0) && keys.size(1) == values.size(1), "cache",
+        "keys and values do not belong together: {} and {}", keys, values);
   Entry& e = entries_[path];
   if (!e.keys || e.length == 0) {
     if (!e.keys || e.keys.size(0) != keys.size(0))

@@ -23,7 +23,7 @@ class Embedding final : public Layer {
  public:
   Embedding(Module* parent, std::string name, const EmbeddingConfig& c) : Layer(parent, std::move(name)) {
     check_config(path(), c);
-    weight = &add_parameter("weight", {c.entries, c.width}, normal(c.deviation));
+    weight = &add_parameter("weight", {c.entries, c.width}, normal(c.deviation), Decay::yes);
   }
 
   Parameter* weight = nullptr;  // (entries, width)

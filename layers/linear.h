@@ -28,10 +28,10 @@ class Linear final : public Layer {
  public:
   Linear(Module* parent, std::string name, const LinearConfig& c) : Layer(parent, std::move(name)) {
     check_config(path(), c);
-    weight = &add_parameter("weight", {c.out, c.in}, normal(c.deviation), c.part);
+    weight = &add_parameter("weight", {c.out, c.in}, normal(c.deviation), Decay::yes, c.part);
     const bool columns = c.part.axis == 1;
     if (c.bias && !(columns && c.part.index > 0))
-      bias = &add_parameter("bias", {c.out}, constant(0), columns ? Part{} : c.part);
+      bias = &add_parameter("bias", {c.out}, constant(0), Decay::no, columns ? Part{} : c.part);
   }
 
   Parameter* weight = nullptr;  // (out, in)

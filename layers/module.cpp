@@ -43,11 +43,11 @@ Parameter& Module::parameter(const std::string& path) {
 }
 
 Parameter& Module::add_parameter(const std::string& name, const Shape& whole, const Initial& initial,
-                                 const Part& part) {
+                                 Decay decay, const Part& part) {
   const std::string path = path_.empty() ? name : path_ + "." + name;
   const Tensor value =
       initial_tensor(whole, initial, build_.dtype, build_.device, random_key(build_.seed, path), part);
-  return own_.emplace_back(path, value, /*decay=*/whole.rank >= 2);
+  return own_.emplace_back(path, value, decay == Decay::yes);
 }
 
 void copy_parameters(Module& from, Module& to) {

@@ -23,6 +23,10 @@ struct Build {
   uint64_t seed = 1;
 };
 
+// Whether weight decay shrinks a parameter. Weights of products and tables decay; biases, gains and temperatures do not,
+// whatever their shape.
+enum class Decay { no, yes };
+
 class Module {
  public:
   explicit Module(const Build& build = {});   // a root
@@ -41,9 +45,8 @@ class Module {
   Parameter& parameter(const std::string& path);  // by its whole path; an error where there is none
 
  protected:
-  // A new parameter, whose first values depend on (seed, path) alone. Matrices and tables take part
-  // in weight decay; vectors (biases, norm gains) do not. A part of it has its elements of the whole.
-  Parameter& add_parameter(const std::string& name, const Shape& whole, const Initial& initial,
+  // A new parameter, whose first values depend on (seed, path) alone. A part has its elements of the whole.
+  Parameter& add_parameter(const std::string& name, const Shape& whole, const Initial& initial, Decay decay,
                            const Part& part = {});
 
  private:

@@ -25,8 +25,8 @@ class LayerNorm final : public Layer {
  public:
   LayerNorm(Module* parent, std::string name, const LayerNormConfig& c) : Layer(parent, std::move(name)), eps_(c.eps) {
     check_config(path(), c);
-    weight = &add_parameter("weight", {c.width}, constant(1));
-    if (c.bias) bias = &add_parameter("bias", {c.width}, constant(0));
+    weight = &add_parameter("weight", {c.width}, constant(1), Decay::no);
+    if (c.bias) bias = &add_parameter("bias", {c.width}, constant(0), Decay::no);
   }
 
   Parameter* weight = nullptr;
@@ -55,7 +55,7 @@ class RMSNorm final : public Layer {
  public:
   RMSNorm(Module* parent, std::string name, const RMSNormConfig& c) : Layer(parent, std::move(name)), eps_(c.eps) {
     check_config(path(), c);
-    weight = &add_parameter("weight", {c.width}, constant(1));
+    weight = &add_parameter("weight", {c.width}, constant(1), Decay::no);
   }
 
   Parameter* weight = nullptr;

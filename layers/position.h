@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "framework/config/visit.h"
+#include "framework/ops/axes.h"
 #include "framework/ops/ops.h"
 #include "layers/module.h"
 
@@ -34,7 +35,7 @@ class Positions : public Layer {
   virtual const Tensor& table() = 0;
 
   Tensor forward(const Tensor& x, Context& context) override {
-    check(x.rank() >= 2, "position", "needs (...,time,width), got {}", x);
+    check_axes("position", "x", x, "(...,time,width)");
     const int64_t first = context.first_position, last = first + x.size(-2);
     check(first >= 0 && last <= block_size_, "position",
           "positions {} to {} are asked for, but block_size is {}", first, last - 1, block_size_);
@@ -49,7 +50,7 @@ class LearnedPositions final : public Positions {
  public:
   LearnedPositions(Module* parent, std::string name, const PositionConfig& c)
       : Positions(parent, std::move(name), c),
-        weight(&add_parameter("weight", {c.block_size, c.width}, normal(c.deviation))) {}
+        weight(&add_parameter("weight", {c.block_size, c.width}, normal(c.deviation), Decay::yes)) {}
 
   Parameter* weight;  // (block_size, width)
 

@@ -1,5 +1,7 @@
 #include "layers/stack.h"
 
+#include "framework/ops/axes.h"
+
 namespace bonsai {
 
 Stack::Stack(Module* parent, std::string name, const StackConfig& c)
@@ -16,7 +18,7 @@ Stack::Stack(Module* parent, std::string name, const StackConfig& c)
 
 Tensor Stack::embed(Embedding& token, const Tensor& ids, Context& context) {
   PathScope scope(path());
-  check(ids && ids.rank() == 2, "tokens", "needs ids (batch,time), got {}", ids);
+  check_axes("tokens", "ids", ids, "(batch,time)");
   check(context.first_position + ids.size(1) <= block_size_, "tokens",
         "{} tokens from position {} exceed block_size {}", ids.size(1), context.first_position, block_size_);
   const Tensor x = token(ids, context);

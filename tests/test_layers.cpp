@@ -2,6 +2,7 @@
 #include "framework/autograd/arena.h"
 #include "framework/core/parallel.h"
 #include "framework/ops/ops.h"
+#include "layers/cache.h"
 #include "layers/decoder.h"
 #include "layers/mask.h"
 #include "tests/support.h"
@@ -62,7 +63,7 @@ TEST(Decoder, ATiedTableIsCountedOnce) {
   EXPECT_EQ(tables[0]->contributions, 2);  // as embedding and as head
 }
 
-TEST(Decoder, EveryParameterGetsAGradientAndDecaysByItsRank) {
+TEST(Decoder, EveryParameterGetsAGradientAndMatricesAloneDecay) {
   Module root;
   Decoder decoder{&root, "", tiny()};
   Tape tape;
@@ -204,7 +205,7 @@ TEST(Decoder, NoPositionSeesItsFuture) {
 // The loss and all gradients of a decoder are the same bits for 1, 2 and 3 threads, at prime sizes too.
 TEST(Decoder, BitsDoNotDependOnTheNumberOfThreads) {
   const auto run = [](int count, const DecoderConfig& c, const Shape& shape) {
-    set_threads(count);
+    const Threads threads(count);
     Module root;
     Decoder decoder{&root, "", c};
     Tape tape;
@@ -225,7 +226,6 @@ TEST(Decoder, BitsDoNotDependOnTheNumberOfThreads) {
       for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(same_bits(one[i], many[i])) << count << " threads, tensor " << i;
     }
   }
-  set_threads(2);
 }
 
 TEST(Positions, SinusoidsAreThoseOfThePaper) {
@@ -353,6 +353,50 @@ TEST(MultiHeadAttention, InputsThatDoNotFitAreRefused) {
   EXPECT_NE(error_of([&] { layer(q, zeros({2, 5, 4}), zeros({2, 6, 4}), c); }).find("do not fit"), std::string::npos);
   EXPECT_NE(error_of([&] { layer(q, zeros({3, 5, 4}), zeros({3, 5, 4}), c); }).find("do not fit"), std::string::npos);
   EXPECT_NE(error_of([&] { layer(q, zeros({2, 5, 3}), zeros({2, 5, 4}), c); }).find("attention.key.weight"), std::string::npos);
+}
+
+// B67: the operand, the axes that it should have, and what to do.
+TEST(Axes, AnErrorNamesTheOperandAndItsAxes) {
+  const auto expect = [](const std::string& error, const std::function<void()>& f) { EXPECT_EQ(error_of(f), error); };
+  const Tensor two = zeros({5, 4}), three = zeros({1, 5, 4}), four = zeros({1, 1, 5, 4}), one = zeros({4}), scalar = zeros({});
+  Module root;
+  Context c;
+  MultiHeadAttention layer{&root, "attention", {.d_model = 4, .n_heads = 2, .qk_norm = true}};
+  const std::string batch = " must be (batch,time,channels), got f32(5,4); add a batch axis: (1,5,4) (in attention)";
+  expect("[attention] the query" + batch, [&] { layer(two, two, two, c); });
+  expect("[attention] the value" + batch, [&] { layer(three, three, two, c); });
+  const std::string fused = "[scaled_dot_product_attention] ";
+  expect(fused + "k must be (batch,time,channels), got f32(1,1,5,4)",
+         [&] { scaled_dot_product_attention(three, four, three, {.n_heads = 2}); });
+  expect(fused + "v must be (batch,heads,time,width), got f32(1,5,4); add a batch axis: (1,1,5,4)",
+         [&] { composed_attention(four, four, three, {}); });
+  ScaledDotProductAttention plain{&root, "plain"};
+  expect("[attention] k must be (time,width) with up to two axes before, got f32(4) (in plain)",
+         [&] { plain(two, one, two, c); });
+  Decoder decoder{&root, "model", tiny()};
+  expect("[tokens] ids must be (batch,time), got i32(3); add a batch axis: (1,3) (in model)",
+         [&] { decoder(ids({3}, 10), c); });
+  KeyValueCache cache(4);
+  expect("[cache] values must be (batch,time,channels), got f32(5,4); add a batch axis: (1,5,4)",
+         [&] { cache.append("a", three, two); });
+  LearnedPositions positions{&root, "position", {.block_size = 8, .width = 4}};
+  expect("[position] x must be (...,time,width), got f32(4) (in position)", [&] { positions(one, c); });
+  Linear up{&root, "up", {.in = 4, .out = 4}};
+  expect("[linear] x must be (...,in), got f32() (in up)", [&] { up(scalar, c); });
+  expect("[linear] the weight must be (out,in), got up.bias f32(4)", [&] { linear(two, up.bias->value); });
+  expect("[matmul] b must be (...,rows,columns), got f32(4)", [&] { matmul(two, one); });
+  expect("[embedding] the table must be (entries,width), got f32(4)", [&] { embedding(one, ids({1}, 4)); });
+  expect("[embedding] ids may have at most 5 axes, got i32(1,1,1,1,1,1)", [&] { embedding(two, ids({1, 1, 1, 1, 1, 1}, 4)); });
+  expect("[rms_norm] x must be (...,channels), got f32()", [&] { rms_norm(scalar, one, 1e-6); });
+  expect("[softmax] x must be (...,channels), got f32()", [&] { softmax(scalar); });
+  expect("[causal_mask] scores must be (...,queries,keys), got f32(4)", [&] { causal_mask(one); });
+  expect("[rope] x must be (...,time,channels), got f32(4)", [&] { rope(one, {.n_heads = 2}); });
+  expect("[cross_entropy] logits must be (...,vocabulary), got f32()", [&] { cross_entropy(scalar, ids({1}, 4)); });
+  expect("[cross_entropy] the target of logits f32(5,4) must be i32(5), got i32(1,5)",
+         [&] { cross_entropy(two, ids({1, 5}, 4)); });
+  expect("[permute] names 1 axes of f32(5,4), each of which must be named once", [&] { permute(two, {1}); });
+  expect("[concat] part 1 is f32(4), but part 0 is f32(5,4): they must have as many axes",
+         [&] { concat({two, one}, 0); });
 }
 
 // B01 in a whole layer: a query that may see nothing poisons nothing.

@@ -110,6 +110,40 @@ TEST(Optimizer, AnInfiniteGradientChangesNothingNotEvenByDecay) {
   }
 }
 
+// Parameters whose decay does not follow from their rank.
+struct TemperedConfig {
+  int64_t d_model = 1;
+  template <class V>
+  void visit(V&) {}
+};
+
+class Tempered final : public Layer {
+ public:
+  Tempered(Module* parent, std::string name, const TemperedConfig& c) : Layer(parent, std::move(name)) {
+    temperature = &add_parameter("temperature", {2, 1}, constant(1), Decay::no);
+    filter = &add_parameter("filter", {c.d_model}, constant(1), Decay::yes);
+  }
+  Parameter *temperature, *filter;
+
+ protected:
+  Tensor forward(const Tensor& x, Context&) override {
+    return mul(mul(x, filter->value), mean(temperature->value));
+  }
+};
+
+TEST(Trainer, ALayerSaysWhichParametersDecayWhateverTheirRank) {  // B65
+  feed_forward_registry().add<Tempered, TemperedConfig>("tempered");
+  RunConfig run = small_run();
+  run.model.mlp = "tempered";
+  Trainer trainer(run);
+  for (Parameter* p : trainer.arena().parameters()) copy_into(full(p->value.shape(), 1), p->value);
+  trainer.arena().zero_gradients();
+  trainer.optimizer().step(0, 1, 1);
+  const auto first = [&](const char* path) { return trainer.model().parameter(path).value.values()[0]; };
+  EXPECT_EQ(first("block.0.mlp.temperature"), 1);
+  EXPECT_FLOAT_EQ(first("block.0.mlp.filter"), 1 - run.optimizer.weight_decay);
+}
+
 TEST(Trainer, DecayReachesMatricesOnceAndNeverBiasesOrNorms) {
   for (const bool tied : {true, false}) {
     RunConfig run = small_run();

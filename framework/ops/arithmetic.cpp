@@ -1,5 +1,6 @@
 // Arithmetic and selection with broadcasting.
 #include "framework/autograd/record.h"
+#include "framework/ops/axes.h"
 #include "framework/ops/broadcast.h"
 #include "framework/ops/ops.h"
 
@@ -102,7 +103,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& keep, double value) {
 // Nothing is saved: the gradient is the same mask with 0 for -inf.
 Tensor causal_mask(const Tensor& scores) {
   check_floating("causal_mask", scores);
-  check(scores.rank() >= 2, "causal_mask", "needs scores (..., queries, keys), got {}", scores);
+  check_axes("causal_mask", "scores", scores, "(...,queries,keys)");
   Tensor y = empty_like(scores);
   kernels(scores).causal_mask(view(scores), -math::infinity<double>, mut(y));
   return record("causal_mask", {scores}, y, {}, NoArgs{}, [](Tensor dy, Saved&, Sink&, NoArgs) -> Grads {

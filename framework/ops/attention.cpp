@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "framework/autograd/record.h"
+#include "framework/ops/axes.h"
 #include "framework/ops/broadcast.h"
 #include "framework/ops/ops.h"
 
@@ -76,9 +77,9 @@ void check_ids(const Tensor& ids, const char* what, int64_t batch, int64_t time)
 Shape checked_scores(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   check_alike(kOp, q, k);
   check_alike(kOp, q, v);
-  const int rank = o.n_heads ? 3 : 4, time = rank - 2;
-  check(q.rank() == rank && k.rank() == rank && v.rank() == rank, kOp,
-        "needs tensors of {} axes, got {}, {} and {}", rank, q, k, v);
+  const int time = o.n_heads ? 1 : 2;
+  for (const auto& [name, x] : {std::pair{"q", &q}, {"k", &k}, {"v", &v}})
+    check_axes(kOp, name, *x, o.n_heads ? "(batch,time,channels)" : "(batch,heads,time,width)");
   const int64_t heads = o.n_heads ? o.n_heads : q.size(1);
   const int64_t kv_heads = o.n_heads ? (o.n_kv_heads ? o.n_kv_heads : heads) : k.size(1);
   check(!o.n_heads || (heads > 0 && kv_heads > 0 && q.size(2) % heads == 0 && k.size(2) % kv_heads == 0 &&

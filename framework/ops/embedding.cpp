@@ -1,5 +1,6 @@
 // Rows of a table by id.
 #include "framework/autograd/record.h"
+#include "framework/ops/axes.h"
 #include "framework/ops/broadcast.h"
 #include "framework/ops/ops.h"
 
@@ -8,8 +9,9 @@ namespace bonsai {
 // The gradient is scattered into the running gradient: an id that comes twice adds twice.
 Tensor embedding(const Tensor& table, const Tensor& ids) {
   check_floating("embedding", table);
-  check(table.rank() == 2, "embedding", "the table must be a matrix, got {}", table);
-  check(ids && ids.dtype() == DType::i32 && ids.rank() < kMaxRank, "embedding", "ids must be i32, got {}", ids);
+  check_axes("embedding", "the table", table, "(entries,width)");
+  check(ids && ids.dtype() == DType::i32, "embedding", "ids must be i32, got {}", ids);
+  check(ids.rank() < kMaxRank, "embedding", "ids may have at most {} axes, got {}", kMaxRank - 1, ids);
   Shape shape = ids.shape();
   shape.dim[shape.rank++] = table.size(1);
   Tensor y = empty(shape, table.dtype(), table.device());

@@ -1,5 +1,6 @@
 // Cross-entropy from logits.
 #include "framework/autograd/record.h"
+#include "framework/ops/axes.h"
 #include "framework/ops/broadcast.h"
 #include "framework/ops/ops.h"
 
@@ -10,8 +11,9 @@ namespace bonsai {
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options) {
   check_floating("cross_entropy", logits);
   check(target && target.dtype() == DType::i32, "cross_entropy", "targets must be i32, got {}", target);
-  check(logits.rank() >= 1 && target.shape() == reduced(logits.shape(), logits.rank() - 1, false),
-        "cross_entropy", "one target a row of logits, got {} and {}", logits, target);
+  check_axes("cross_entropy", "logits", logits, "(...,vocabulary)");
+  const Shape rows = reduced(logits.shape(), logits.rank() - 1, false);
+  check(target.shape() == rows, "cross_entropy", "the target of logits {} must be i32{}, got {}", logits, rows, target);
   check(options.label_smoothing >= 0 && options.label_smoothing <= 1, "cross_entropy",
         "label smoothing is {}; it must be in [0, 1]", options.label_smoothing);
   const CrossEntropy args{options.label_smoothing, options.ignore_index,

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "framework/autograd/record.h"
+#include "framework/ops/axes.h"
 #include "framework/ops/broadcast.h"
 #include "framework/ops/ops.h"
 
@@ -73,7 +74,8 @@ Tensor rows_of(const Tensor& x) { return x.alias({x.shape().rows(), x.size(-1)})
 // With Y = op(A) op(B): d op(A) = dY op(B)^T and d op(B) = op(A)^T dY, transposed back by swapping.
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
   check_alike("matmul", a, b);
-  check(a.rank() >= 2 && b.rank() >= 2, "matmul", "needs matrices, got {} and {}", a, b);
+  check_axes("matmul", "a", a, "(...,rows,columns)");
+  check_axes("matmul", "b", b, "(...,rows,columns)");
   const int64_t m = a.size(transpose_a ? -1 : -2), k = a.size(transpose_a ? -2 : -1);
   const int64_t n = b.size(transpose_b ? -2 : -1);
   check(k == b.size(transpose_b ? -1 : -2), "matmul", "inner sizes differ: {}{} and {}{}", a,
@@ -102,8 +104,9 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
 // dx += dy W, dW += dy^T x, db += column sums of dy: straight into the running gradients.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_alike("linear", x, weight);
-  check(x.rank() >= 1 && weight.rank() == 2 && x.size(-1) == weight.size(1), "linear",
-        "inner sizes differ: x {}, {}", x, weight);
+  check_axes("linear", "x", x, "(...,in)");
+  check_axes("linear", "the weight", weight, "(out,in)");
+  check(x.size(-1) == weight.size(1), "linear", "inner sizes differ: x {}, {}", x, weight);
   check(!bias || (bias.dtype() == x.dtype() && bias.shape() == Shape{weight.size(0)}), "linear",
         "the bias does not fit the weight: {} and {}", bias, weight);
   Shape shape = x.shape();

@@ -1,5 +1,6 @@
 // Layer norm and RMS norm over the last axis. Two numbers a row are saved, the output is recomputed.
 #include "framework/autograd/record.h"
+#include "framework/ops/axes.h"
 #include "framework/ops/broadcast.h"
 #include "framework/ops/ops.h"
 
@@ -8,8 +9,8 @@ namespace {
 
 void check_row_parameter(const char* op, const Tensor& x, const Tensor& parameter) {
   check_alike(op, x, parameter);
-  check(x.rank() >= 1 && parameter.shape() == Shape{x.size(-1)}, op,
-        "{} does not fit the last axis of {}", parameter, x);
+  check_axes(op, "x", x, "(...,channels)");
+  check(parameter.shape() == Shape{x.size(-1)}, op, "{} does not fit the last axis of {}", parameter, x);
 }
 
 void check_eps(const char* op, double eps) { check(eps >= 0, op, "eps is {}; it must be at least 0", eps); }

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "framework/autograd/record.h"
+#include "framework/ops/axes.h"
 #include "framework/ops/broadcast.h"
 #include "framework/ops/ops.h"
 
@@ -72,8 +73,9 @@ Tensor turned(const Tensor& x, const Tensor& table, int64_t n_heads, bool interl
 // Turning back is the gradient; only the table is saved.
 Tensor rope(const Tensor& x, const RopeOptions& o) {
   check_floating("rope", x);
-  check(x.rank() >= 2 && o.n_heads > 0 && x.size(-1) % (2 * o.n_heads) == 0, "rope",
-        "needs (...,time,heads * width) with an even width, got {} for {} heads", x, o.n_heads);
+  check_axes("rope", "x", x, "(...,time,channels)");
+  check(o.n_heads > 0 && x.size(-1) % (2 * o.n_heads) == 0, "rope",
+        "needs channels of {} heads of an even width, got {}", o.n_heads, x);
   check(o.theta > 0, "rope", "theta is {}; it must be above 0", o.theta);
   const Tensor table = rope_table(o.first, x.size(-2), {x.size(-1) / o.n_heads, o.theta, x.dtype(), x.device()});
   struct Args {

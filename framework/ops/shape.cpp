@@ -59,7 +59,7 @@ Tensor permute(const Tensor& x, const std::vector<int>& axes) {
     seen |= 1u << order.axis[i];
   }
   check(axes.size() == static_cast<size_t>(x.rank()) && seen == (1u << x.rank()) - 1, "permute",
-        "every axis of {} must be named once", x);
+        "names {} axes of {}, each of which must be named once", axes.size(), x);
   Tensor y = empty(shape, x.dtype(), x.device());
   kernels(x).permute(view(x), order, mut(y));
   struct Args {
@@ -122,7 +122,8 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
   for (const Tensor& part : parts) {
     check_alike("concat", parts[0], part);
     Shape other = part.shape();
-    check(other.rank == shape.rank, "concat", "ranks differ: {} and {}", parts[0], part);
+    check(other.rank == shape.rank, "concat", "part {} is {}, but part 0 is {}: they must have as many axes",
+          along.count, part, parts[0]);
     along.size[along.count++] = std::exchange(other.dim[a], parts[0].size(a));
     check(other == parts[0].shape(), "concat", "sizes differ away from axis {}: {} and {}", a, parts[0], part);
     shape.dim[a] += part.size(a);

@@ -1,5 +1,6 @@
 // Softmax over the last axis and its logarithm.
 #include "framework/autograd/record.h"
+#include "framework/ops/axes.h"
 #include "framework/ops/broadcast.h"
 #include "framework/ops/ops.h"
 
@@ -8,7 +9,7 @@ namespace bonsai {
 // dx = y * (dy - sum(y * dy)), row by row: only y is needed, so x may be freed.
 Tensor softmax(const Tensor& x) {
   check_floating("softmax", x);
-  check(x.rank() >= 1, "softmax", "needs at least one axis, got {}", x);
+  check_axes("softmax", "x", x, "(...,channels)");
   Tensor y = empty_like(x);
   kernels(x).softmax(view(x), mut(y));
   return record("softmax", {x}, y, {y}, NoArgs{}, [](Tensor dy, Saved& s, Sink&, NoArgs) -> Grads {
@@ -21,7 +22,7 @@ Tensor softmax(const Tensor& x) {
 // dx = dy - exp(y) * sum(dy)
 Tensor log_softmax(const Tensor& x) {
   check_floating("log_softmax", x);
-  check(x.rank() >= 1, "log_softmax", "needs at least one axis, got {}", x);
+  check_axes("log_softmax", "x", x, "(...,channels)");
   Tensor y = empty_like(x);
   kernels(x).log_softmax(view(x), mut(y));
   return record("log_softmax", {x}, y, {y}, NoArgs{}, [](Tensor dy, Saved& s, Sink&, NoArgs) -> Grads {
