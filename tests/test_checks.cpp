@@ -70,7 +70,7 @@ TEST(Gradcheck, ASlopeThatDiffersToTheLeftAndToTheRightIsAKink) {
   const auto beside = gradcheck("beside", [](In in) { return relu(in[0]); },
                                 {tensor({3}, {1e-3, -1.5e-3, 1e-5}, DType::f64)});
   EXPECT_TRUE(beside.passed()) << beside.text();
-  EXPECT_NE(beside.text().find("3 at another step"), std::string::npos) << beside.text();
+  EXPECT_NE(beside.text().find("3 of 3 elements; 3 of these agree only with another difference step)"), std::string::npos) << beside.text();
 }
 
 TEST(Gradcheck, AFunctionThatIsNotDeterministicIsNamedSo) {
@@ -115,6 +115,41 @@ TEST(Gradcheck, WhatDependsOnNothingIsNoProof) {
   // Beside something that does depend, a gradient that is zero as the differences are is right.
   EXPECT_TRUE(gradcheck("one of two", [](In in) { return add(scale(in[0], 0), tanh(in[1])); }, {x34(), x34()}).passed());
   EXPECT_FALSE(gradcheck("severed", [](In in) { return add(tanh(in[0].detach()), tanh(in[1])); }, {x34(), random_tensor({3, 4}, DType::f64, 2)}).passed());
+}
+
+// B57: relu left of its kink, a ReLU layer that is dead, and one dead input beside one that is not.
+TEST(Gradcheck, AZeroThatAgreesIsNamedAsNoProof) {
+  const auto relu_of = [](In in) { return relu(in[0]); };
+  const std::string line = ": gradient and differences are all zero; they agree, but prove nothing\n";
+  const auto dead = gradcheck("relu", relu_of, {tensor({1}, {-0.01}, DType::f64)});
+  EXPECT_TRUE(dead.proves_nothing() && !dead.passed());
+  EXPECT_EQ(dead.text(), "gradcheck relu: PROVES NOTHING (1 ops, 0 layers, 1 tensors, 1 of 1 elements)\n"
+                         "  [relu] input 0 f64(1)" + line);
+  EXPECT_TRUE(gradcheck("relu", relu_of, {tensor({2}, {-1, -2}, DType::f64)}).proves_nothing());
+  const auto beside = gradcheck("one of two", [](In in) { return add(scale(in[0], 0), tanh(in[1])); }, {x34(), x34()});
+  EXPECT_TRUE(beside.passed()) << beside.text();
+  EXPECT_NE(beside.text().find("  [scale] input 0 f64(3,4)" + line), std::string::npos) << beside.text();
+  // A zero that does not agree is wrong, and is not called a zero that agrees.
+  const auto severed = gradcheck("severed", [](In in) { return scale(passed_back_times(in[0], 0), 2); }, {x34()});
+  EXPECT_FALSE(severed.passed() || severed.proves_nothing());
+  EXPECT_EQ(severed.text().find("prove nothing"), std::string::npos) << severed.text();
+}
+
+// B67
+TEST(Gradcheck, WhatNoOpReadsIsSaidInAnErrorAndInAZero) {
+  Module root({.dtype = DType::f64});
+  Linear layer{&root, "mine", {.in = 4, .out = 2}};
+  const auto detached = [&](In in) { return linear(in[0], layer.weight->value, layer.bias->value.detach()); };
+  const std::string wrong = gradcheck("detached", detached, {x34()}, layer.parameters()).text();
+  EXPECT_EQ(wrong.find("no op]"), std::string::npos) << wrong;
+  EXPECT_NE(wrong.find("  mine.bias f64(2) at ("), std::string::npos) << wrong;
+  EXPECT_NE(wrong.find("; no recorded op reads it, as if it were detached\n"), std::string::npos) << wrong;
+  const auto unused = [&](In in) { return linear(in[0], layer.weight->value); };
+  const std::string zero = gradcheck("unused", unused, {x34()}, layer.parameters()).text();
+  EXPECT_NE(zero.find("  mine.bias f64(2): gradient and differences are all zero; they agree, but prove nothing; no "
+                      "recorded op reads it\n"),
+            std::string::npos)
+      << zero;
 }
 
 TEST(Gradcheck, AReportIsShort) {

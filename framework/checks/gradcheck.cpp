@@ -80,8 +80,6 @@ class Checker {
     t.name = probe_.targets[number].name, t.op = probe_.targets[number].reader;
     t.shape = name_of(x.dtype()) + x.shape().str();
     t.elements = x.elements();
-    t.all_zero =
-        !analytic.empty() && std::all_of(analytic.begin(), analytic.end(), [](double a) { return a == 0; });
     std::function<void()> diagnosis;
     if (!in_directions)
       for (const int64_t i :
@@ -106,6 +104,8 @@ class Checker {
         }
       }
     if (t.error > options_.tolerance) diagnosis();
+    t.all_zero = !analytic.empty() && t.error <= options_.tolerance &&
+                 std::all_of(analytic.begin(), analytic.end(), [](double a) { return a == 0; });
   }
 
  private:
@@ -172,23 +172,28 @@ int64_t GradcheckReport::elements_checked() const {
   return n;
 }
 
-bool GradcheckReport::passed() const {
-  return not_deterministic.empty() && unreached.empty() && !tensors.empty() &&
-         std::all_of(tensors.begin(), tensors.end(),
-                     [&](const GradcheckTensor& t) {
-                       return t.error <= tolerance && (t.checked > 0 || t.directions > 0);
-                     }) &&
-         !std::all_of(tensors.begin(), tensors.end(), [](const GradcheckTensor& t) { return t.all_zero; });
+bool GradcheckReport::nothing_wrong() const {
+  return not_deterministic.empty() && unreached.empty() &&
+         std::all_of(tensors.begin(), tensors.end(), [&](const GradcheckTensor& t) {
+           return t.error <= tolerance && (t.checked > 0 || t.directions > 0);
+         });
 }
+
+bool GradcheckReport::proves_nothing() const {
+  return nothing_wrong() &&
+         std::all_of(tensors.begin(), tensors.end(), [](const GradcheckTensor& t) { return t.all_zero; });
+}
+
+bool GradcheckReport::passed() const { return nothing_wrong() && !proves_nothing(); }
 
 std::string GradcheckReport::text() const {
   int64_t directions = 0, other_step = 0;
   for (const auto& t : tensors) directions += t.directions, other_step += t.other_step;
   std::string out = fmt::format("gradcheck {}: {} ({} ops, {} layers, {} tensors, {} of {} elements", name,
-                                passed() ? "passed" : "FAILED", ops.size(), layers.size(), tensors.size(),
+                                passed() ? "passed" : proves_nothing() ? "PROVES NOTHING" : "FAILED", ops.size(), layers.size(), tensors.size(),
                                 elements_checked(), elements());
   if (directions > 0) out += fmt::format(", {} directions", directions);
-  if (other_step > 0) out += fmt::format(", {} at another step", other_step);
+  if (other_step > 0) out += fmt::format("; {} of these agree only with another difference step", other_step);
   out += ")\n";
   if (!not_deterministic.empty()) out += fmt::format("  not deterministic: {}\n", not_deterministic);
   std::vector<std::string> lines;
@@ -196,17 +201,18 @@ std::string GradcheckReport::text() const {
   std::stable_sort(worst.begin(), worst.end(),
                    [](const auto& a, const auto& b) { return a.error > b.error; });
   for (const auto& t : worst) {
+    const std::string tensor = fmt::format("{}{} {}", t.op.empty() ? "" : "[" + t.op + "] ", t.name, t.shape);
     if (t.error > tolerance)
       lines.push_back(fmt::format(
-          "  [{}] {} {} {} is {}: backward gives {:.9g}, differences give {:.9g}, error {:.2g} (at most "
-          "{:.0e})\n",
-          t.op, t.name, t.shape, t.place, words(t.fault), t.analytic, t.numeric, t.error, tolerance));
+          "  {} {} is {}: backward gives {:.9g}, differences give {:.9g}, error {:.2g} (at most {:.0e}){}\n", tensor,
+          t.place, words(t.fault), t.analytic, t.numeric, t.error, tolerance,
+          t.op.empty() ? "; no recorded op reads it, as if it were detached" : ""));
     if (t.error > tolerance && lines.size() <= 2) lines.back() += curve_text(t.curve);
-    if (t.all_zero && !passed())
-      lines.push_back(fmt::format("  [{}] {} {}: the whole gradient is zero; nothing is proven\n", t.op,
-                                  t.name, t.shape));
+    if (t.all_zero)
+      lines.push_back(fmt::format("  {}: gradient and differences are all zero; they agree, but prove nothing{}\n",
+                                  tensor, t.op.empty() ? "; no recorded op reads it" : ""));
     else if (t.checked == 0 && t.directions == 0)
-      lines.push_back(fmt::format("  {} {}: no element was checked; nothing is proven\n", t.name, t.shape));
+      lines.push_back(fmt::format("  {}: no element was checked; nothing is proven\n", tensor));
   }
   for (const auto& op : unreached)
     lines.push_back(fmt::format("  [{}] was recorded, but no gradient reached it\n", op));

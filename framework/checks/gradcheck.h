@@ -43,13 +43,13 @@ struct CurvePoint {
 // One input or parameter, with its worst line.
 struct GradcheckTensor {
   std::string name;
-  std::string op;  // the op that reads it
+  std::string op;  // the op that reads it; empty: none does
   std::string shape;
   int64_t elements = 0, checked = 0, directions = 0;
-  int64_t other_step = 0;  // lines that passed at another step only: curvature, a kink or rounding
+  int64_t other_step = 0;  // elements and directions that agree only with another step: curvature, a kink or rounding
   std::string place;       // of the worst: "at (2,0)", "along a random direction"
   double analytic = 0, numeric = 0, error = 0;
-  bool all_zero = false;  // the gradient; not a failure where the differences are zero too
+  bool all_zero = false;   // the gradient and its differences: they agree, but prove nothing
   Fault fault = Fault::none;
   std::vector<CurvePoint> curve;  // of a failure
 };
@@ -64,9 +64,13 @@ struct GradcheckReport {
 
   int64_t elements() const;
   int64_t elements_checked() const;
-  bool passed() const;
+  bool proves_nothing() const;  // nothing is wrong, but all gradients and differences are zero, or there are none
+  bool passed() const;          // false too where nothing is proven
   // A line of counts; then what is wrong, worst first, in at most 14 lines.
   std::string text() const;
+
+ private:
+  bool nothing_wrong() const;
 };
 
 // The parameters of `in_directions` are checked along random directions alone: those that a check of

@@ -23,7 +23,7 @@ class Probe {
     std::string name;  // "input 0", "block.0.attention.query.weight"
     Tensor value;      // f64; what is written here, the function sees
     Parameter* parameter = nullptr;
-    std::string reader = "no op";  // the op that reads it
+    std::string reader = "";  // the op that reads it; empty: none does
   };
 
   // All floating inputs and all parameters must be f64, on one device; other inputs are passed through.
