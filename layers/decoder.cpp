@@ -7,6 +7,11 @@ namespace {
 
 bool is_added(const std::string& position) { return position == "learned" || position == "sinusoidal"; }
 
+// The feed-forward layer that the config names; null for the standard one.
+std::shared_ptr<const FeedForwardKeys> other_mlp(const DecoderConfig& c) {
+  return c.mlp_keys && c.mlp_keys->name() == c.mlp ? c.mlp_keys : feed_forward_registry().keys(c.mlp);
+}
+
 // The decoder's stack, or that of its encoder.
 StackConfig stack_config(const DecoderConfig& c, bool encoder) {
   const int64_t layers = encoder ? c.n_encoder_layers : c.n_layers;
@@ -41,8 +46,7 @@ StackConfig stack_config(const DecoderConfig& c, bool encoder) {
                  .dropout = c.dropout,
                  .deviation = c.deviation,
                  .output_deviation = output};
-  s.block.other_mlp =
-      c.mlp_keys && c.mlp_keys->name() == c.mlp ? c.mlp_keys : feed_forward_registry().keys(c.mlp);
+  s.block.other_mlp = other_mlp(c);
   s.block.norm = c.norm, s.block.norm_eps = c.norm_eps, s.block.norm_bias = c.bias;
   return s;
 }
@@ -79,6 +83,7 @@ double parameter_count(const DecoderConfig& c) {
 Decoder::Decoder(Module* parent, std::string name, const DecoderConfig& c)
     : Layer(parent, std::move(name)),
       config_(checked(path().empty() ? "decoder" : path(), c)),
+      cacheable_(!other_mlp(c) || other_mlp(c)->position_wise()),
       token{this, "token", {.entries = c.vocab_size, .width = c.d_model, .deviation = c.deviation}},
       stack(this, "", stack_config(c, false)),
       encoder(c.n_encoder_layers > 0
@@ -116,6 +121,10 @@ Tensor Decoder::embed(const Tensor& ids, Context& context) { return stack.embed(
 Tensor Decoder::trunk(const Tensor& x, Context& context) {
   check(encoder || !(context.source.ids || context.source.features), "decoder",
         "is given a source, but has no encoder; n_encoder_layers is 0");
+  check(!context.cache || cacheable_, "decoder",
+        "model.mlp {} is not position-wise, so a key/value cache lacks what it needs of earlier tokens; pass all "
+        "tokens, without a cache",
+        config_.mlp);
   return stack.trunk(x, context);
 }
 

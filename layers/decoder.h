@@ -71,6 +71,9 @@ class Decoder final : public Layer {
   Decoder(Module* parent, std::string name, const DecoderConfig& c);
 
   const DecoderConfig& config() const { return config_; }
+  // Whether a KeyValueCache holds all that later tokens need: every layer but attention is position-wise. Otherwise a
+  // pass with a cache is an Error.
+  bool cacheable() const { return cacheable_; }
 
   // forward is these in turn; the parts are for whatever needs the embeddings or the features. With an encoder, trunk
   // attends to context.source.features; where they are undefined, forward makes them by encode.
@@ -86,6 +89,7 @@ class Decoder final : public Layer {
 
  private:
   DecoderConfig config_;
+  bool cacheable_;
 
  public:
   Embedding token;

@@ -7,6 +7,12 @@
 //
 //   void register_swiglu(FeedForwardRegistry& layers) { layers.add<SwiGLU, SwiGLUConfig>("swiglu"); }
 //
+// A layer whose output at a position depends on other positions declares it in its class:
+//
+//   static constexpr bool position_wise = false;
+//
+// Text is then generated without the key/value cache. The audit refuses a layer that does so undeclared.
+//
 // CMake calls register_<file> for every file of layers/feed_forward and of -DBONSAI_FEED_FORWARD=FILES.
 #pragma once
 
@@ -25,6 +31,7 @@ class FeedForwardKeys {
   virtual ~FeedForwardKeys() = default;
   const std::string& name() const { return name_; }
   virtual void visit(Visitor& v) = 0;
+  virtual bool position_wise() const = 0;
   virtual std::unique_ptr<Layer> make(Module* parent, std::string name,
                                       const FeedForwardConfig& standard) const = 0;
   bool has_keys();
@@ -39,6 +46,12 @@ class FeedForwardKeysOf final : public FeedForwardKeys {
   using FeedForwardKeys::FeedForwardKeys;
   Config config;
   void visit(Visitor& v) override { config.visit(v); }
+  bool position_wise() const override {
+    if constexpr (requires { T::position_wise; })
+      return T::position_wise;
+    else
+      return true;
+  }
   std::unique_ptr<Layer> make(Module* parent, std::string name,
                               const FeedForwardConfig& standard) const override {
     Config c = config;

@@ -25,6 +25,8 @@ class Stack final : public Module {
   Tensor embed(Embedding& token, const Tensor& ids, Context& context);  // i32 (B,T) -> (B,T,C)
   Tensor trunk(const Tensor& x, Context& context);                      // (B,T,C) -> (B,T,C), normalised
 
+  std::deque<Block>& blocks() { return blocks_; }
+
  private:
   int64_t block_size_;
   std::unique_ptr<Layer> position_;

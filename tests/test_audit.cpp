@@ -186,13 +186,55 @@ TEST(Audit, PaddingThatHidesEverythingProvesNothing) {
   EXPECT_NE(report.text().find("which is no padding"), std::string::npos) << report.text();
 }
 
-TEST(Audit, FewPositionsAtATimeGiveTheSame) {
-  for (const int64_t tokens : {1, 20, 10000}) {
-    const AuditReport report = leak_audit("planted", Planted{.diagonal = 2}, 9, 4, DType::f32,
-                                          {.positions = 4, .tokens_at_once = tokens});
+// All leaks and no others, whether positions are asked one by one or together; of nine, four are asked: the first and
+// the last, and two between. The last cannot see its future, but padding.
+TEST(Audit, FewPositionsAtATimeGiveTheSameLeaks) {
+  const auto leaks = [](const Planted& planted, int64_t tokens, const std::string& end) {
+    const AuditReport report = leak_audit("planted", planted, 9, 4, DType::f32,
+                                          {.positions = 4, .positions_further = 4, .tokens_at_once = tokens});
     EXPECT_EQ(report.positions, 4);
-    EXPECT_EQ(report.leaks.front(), "position 0 depends on position 1, which comes later") << report.text();
+    std::vector<std::string> all;
+    for (const std::string& leak : report.leaks)
+      if (leak.ends_with(end)) all.push_back(leak);
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  const auto pairs = [](const std::vector<std::pair<int, int>>& of, const char* why) {
+    std::vector<std::string> all;
+    for (const auto& [p, t] : of) all.push_back(fmt::format("position {} depends on position {}, which {}", p, t, why));
+    return all;
+  };
+  const Planted next{.diagonal = 2}, padding{.ignores_padding = true}, documents{.ignores_documents = true};
+  for (const int64_t tokens : {1, 20, 10000}) {
+    EXPECT_EQ(leaks(next, tokens, "later"), pairs({{0, 1}, {0, 2}, {2, 3}, {2, 4}, {5, 6}, {5, 7}}, "comes later"));
+    EXPECT_EQ(leaks(next, tokens, "(with padding)"), leaks(next, 10000, "(with padding)"));
+    // All before position 8 are padding; of those before position 2, what the seed draws.
+    EXPECT_EQ(leaks(padding, tokens, "is padding"),
+              pairs({{2, 1}, {8, 0}, {8, 1}, {8, 2}, {8, 3}, {8, 4}, {8, 5}, {8, 6}, {8, 7}}, "is padding"));
+    // Of nine inputs four documents: 0 to 2, 3 and 4, 5 and 6, 7 and 8.
+    EXPECT_EQ(leaks(documents, tokens, "document"),
+              pairs({{5, 0}, {5, 1}, {5, 2}, {5, 3}, {5, 4}}, "is of another document"));
   }
+  EXPECT_EQ(leaks(padding, 1, "later").size() + leaks(documents, 1, "later").size(), 0u);
+}
+
+// B58
+TEST(Audit, ADependenceOnAnotherPositionIsFoundWhereverItIs) {
+  const auto audit = [](const std::function<Tensor(const Tensor&)>& f) {
+    return position_wise_audit("layer", [&](const Tensor& x, const AuditConditions&) { return f(x); }, 64, 3, 16);
+  };
+  EXPECT_EQ(audit([](const Tensor& x) { return tanh(x); }).text(), "audit layer: passed (64 positions)\n");
+  const auto shifted = [](const Tensor& x, int64_t by) {  // y[t] = x[t] + x[t + by], with 0 beyond the end
+    const Tensor rest = slice(x, 1, by, 64);
+    return add(x, concat({rest, zeros({x.size(0), by, 3})}, 1));
+  };
+  for (const int64_t by : {1, 4, 32, 63})
+    EXPECT_EQ(audit([&](const Tensor& x) { return shifted(x, by); }).text(),
+              fmt::format("audit layer: FAILED (64 positions)\n  the inputs at {} of 64 positions change outputs at other "
+                          "positions, that at {} first\n",
+                          64 - by, by));
+  EXPECT_EQ(audit([](const Tensor& x) { return zeros_like(x); }).text(),
+            "audit layer: proves nothing (64 positions)\n  no output depends on any input\n");
 }
 
 // Of some positions, spread evenly, the first and the last are always two: with few asked, these are the extremes.

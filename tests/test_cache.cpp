@@ -4,7 +4,12 @@
 #include "framework/ops/ops.h"
 #include "layers/cache.h"
 #include "tests/training.h"
+#include "trainers/audit.h"
 #include "trainers/generate.h"
+
+namespace bonsai {
+void register_mixing(FeedForwardRegistry& layers);  // own/mixing.cpp
+}
 
 namespace bonsai::test {
 namespace {
@@ -137,21 +142,24 @@ TEST(Cache, MasksOfTheNewTokensAloneAreRefused) {
   }
 }
 
+// The ids and 12 more, the most likely ones, by a pass over the whole window for each.
+std::vector<int32_t> plain_text(Decoder& model, std::vector<int32_t> ids, const Source& source = {}) {
+  for (int i = 0; i < 12; ++i) {
+    Context context{.source = source};
+    const auto seen = std::min<int64_t>(16, static_cast<int64_t>(ids.size()));
+    const auto logits = model(ids_of({ids.end() - seen, ids.end()}), context).values();
+    ids.push_back(
+        choose_token(std::span(logits).last(static_cast<size_t>(model.config().vocab_size)), {.temperature = 0}, 0));
+  }
+  return ids;
+}
+
 TEST(Cache, GreedyTextIsThatOfTheFullForward) {
   for (const auto& settings : kModels) {
     Trained trained(settings);
     for (const int64_t prompt : {1, 5, 16, 20}) {  // 16 fills the block, 20 is longer
       const std::vector<int32_t> start = some_ids(prompt);
-      std::vector<int32_t> plain = start;
-      for (int i = 0; i < 12; ++i) {
-        Context context;
-        const auto seen = std::min<int64_t>(16, static_cast<int64_t>(plain.size()));
-        const auto logits = trained.model()(ids_of({plain.end() - seen, plain.end()}), context).values();
-        plain.push_back(
-            choose_token(std::span(logits).last(static_cast<size_t>(trained.model().config().vocab_size)),
-                         {.temperature = 0}, 0));
-      }
-      EXPECT_EQ(generate(trained.model(), start, 12, {.temperature = 0}), plain)
+      EXPECT_EQ(generate(trained.model(), start, 12, {.temperature = 0}), plain_text(trained.model(), start))
           << settings[0] << " prompt of " << prompt;
     }
   }
@@ -178,6 +186,105 @@ TEST(Cache, ABatchIsItsRowsOneByOne) {
     }
   }
 }
+
+// ---- B58: layers that are not position-wise
+
+void register_mixing_once() {
+  [[maybe_unused]] static const bool done = (register_mixing(feed_forward_registry()), true);
+}
+
+std::string audit_of(const std::vector<std::string>& settings, AuditExtent extent = AuditExtent::quick) {
+  register_mixing_once();
+  const TinyRun run(settings);
+  const auto reports = audit_model("it", run.config.model, run.config.trainer.type(), extent);
+  return (passed(reports) ? "PASSED\n" : "") + text(reports);
+}
+
+void expect_in(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << part << " is not in:\n" << text;
+}
+
+TEST(PositionWise, EveryShippedKindOfModelPassesTheAuditOfItsPasses) {
+  for (std::vector<std::string> settings : kModels)
+    for (const char* dtype : {"trainer.dtype=f32", "trainer.dtype=f64"}) {
+      settings.push_back(dtype);
+      const std::string audit = audit_of(settings);
+      expect_in(audit, "PASSED");
+      expect_in(audit, "audit it, block.0.mlp by itself: passed (8 positions)\n");
+      expect_in(audit, "audit it, passes with the key/value cache: passed (8 tokens, one and five per pass)\n");
+    }
+}
+
+// Also behind a gate that training has yet to open.
+TEST(PositionWise, ALayerThatMixesPositionsUndeclaredIsRefusedByAuditAndTraining) {
+  const std::string mlp = "model.mlp=mixing_undeclared";
+  for (const char* gate : {"1", "0"})
+    for (const AuditExtent extent : {AuditExtent::quick, AuditExtent::all}) {
+      const std::string audit = audit_of({mlp, std::string("model.mixing_undeclared.gate=") + gate}, extent);
+      expect_in(audit, "audit it: passed (");
+      expect_in(audit, "audit it, block.0.mlp by itself: FAILED (8 positions)\n");
+      expect_in(audit, "of 8 positions change outputs at other positions, that at 0 first\n");
+      expect_in(audit, "if mixing_undeclared is meant to, declare `static constexpr bool position_wise = false;`");
+      expect_in(audit, "audit it, passes with the key/value cache: FAILED (");
+    }
+  const Folder folder;
+  const std::string error = error_of([&] { TinyRun({mlp}).train(folder / "run"); });
+  expect_in(error, "block.0.mlp by itself: FAILED");
+  expect_in(error, "`static constexpr bool position_wise = false;`");
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+}
+
+TEST(PositionWise, ADeclaredOneTrainsAndItsTextIsThatOfTheFullForward) {
+  const std::vector<std::string> mixing = {"model.mlp=mixing"};
+  const std::string audit = audit_of(mixing);
+  expect_in(audit, "PASSED");
+  expect_in(audit, "audit it, passes without the key/value cache: passed (8 tokens");
+  const Folder folder;
+  EXPECT_TRUE(std::isfinite(TinyRun(mixing).train(folder / "run").evaluation.loss));
+  Trained trained(mixing);
+  for (const int64_t prompt : {1, 5, 16, 20})
+    EXPECT_EQ(generate(trained.model(), some_ids(prompt), 12, {.temperature = 0}),
+              plain_text(trained.model(), some_ids(prompt)));
+  const std::vector<int32_t> ids = some_ids(8);
+  const auto rows = greedy(trained.model(), reshape(ids_of(ids), {2, 4}), 12);
+  for (size_t r = 0; r < 2; ++r) {
+    std::vector<int32_t> row(ids.begin() + 4 * static_cast<int64_t>(r), ids.begin() + 4 * static_cast<int64_t>(r) + 4);
+    const std::vector<int32_t> plain = plain_text(trained.model(), row);
+    row.insert(row.end(), rows[r].begin(), rows[r].end());
+    EXPECT_EQ(row, plain);
+  }
+  KeyValueCache cache(16);
+  Context context{.cache = &cache};
+  expect_in(error_of([&] { trained.model()(ids_of(ids), context); }), "[decoder] model.mlp mixing is not position-wise");
+}
+
+TEST(PositionWise, WithASourceTooTextIsThatOfTheFullForward) {
+  register_mixing_once();
+  for (const char* mlp : {"mixing", "numbered", "feed_forward"}) {
+    Module root;
+    Decoder model{&root, "", {.vocab_size = 20, .block_size = 16, .n_layers = 2, .n_encoder_layers = 1, .n_heads = 2, .d_model = 8, .mlp = mlp, .deviation = 0.5}};
+    const Source source{.ids = ids_of(some_ids(5))};
+    EXPECT_EQ(generate(model, {3, 1}, 12, {.temperature = 0}, {}, source), plain_text(model, {3, 1}, source)) << mlp;
+    const auto reports = audit_model("it", model.config(), DType::f32, AuditExtent::quick);
+    EXPECT_TRUE(passed(reports)) << text(reports);
+    EXPECT_EQ(reports.size(), model.cacheable() ? 5u : 4u);
+  }
+}
+
+// What a declaration does not excuse, and what a position-wise layer may get wrong.
+TEST(PositionWise, SiblingsAreFoundByTheAudit) {
+  expect_in(audit_of({"model.mlp=mixing", "model.mixing.later=true"}), "which comes later");
+  const std::string length = audit_of({"model.mlp=mixing", "model.mixing.by_length=true"});
+  expect_in(length, "audit it: passed (");
+  expect_in(length, "passes without the key/value cache: FAILED (8 tokens, one and five per pass)\n  in passes of 1, the logits of the tokens from position 1 on differ by");
+  expect_in(audit_of({"model.mlp=numbered"}), "PASSED");
+  const std::string numbered = audit_of({"model.mlp=numbered", "model.numbered.by_context=false"});
+  expect_in(numbered, "block.0.mlp by itself: passed");
+  expect_in(numbered, "passes with the key/value cache: FAILED (8 tokens, one and five per pass)\n  in passes of 1, the logits of the tokens from position 1 on differ by");
+  expect_in(numbered, "a layer must count positions from context.first_position");
+}
+
+// ---- Limits
 
 TEST(Cache, NoTokensMoreAreThePromptAndNoPromptIsRefused) {
   Trained trained({"model.position=rope"});

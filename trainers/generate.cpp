@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "framework/ops/axes.h"
 #include "framework/ops/ops.h"
 #include "layers/cache.h"
 
@@ -17,6 +18,14 @@ Context reading(Decoder& model, const Source& source) {
   context.source = {source.ids.to(device), source.features.to(device), source.attend.to(device), source.documents.to(device)};
   if (model.encoder) context.source.features = model.encode(context);
   return context;
+}
+
+// What a pass reads: the rows from token `begin` on.
+Tensor tokens_from(const std::vector<std::vector<int32_t>>& rows, int64_t begin, Device device) {
+  std::vector<int32_t> ids;
+  for (const auto& row : rows) ids.insert(ids.end(), row.begin() + begin, row.end());
+  const auto count = static_cast<int64_t>(rows.size());
+  return from<int32_t>({count, static_cast<int64_t>(ids.size()) / count}, ids, device);
 }
 
 // A token may be ruled out by a logit of -infinity; the others must be numbers.
@@ -75,12 +84,11 @@ std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t 
     poll();
     const auto all = static_cast<int64_t>(ids.size());
     Context context = start;
-    if (all <= block) context.cache = &cache, context.first_position = cache.length();
-    const int64_t begin = all <= block ? cache.length() : all - block;
-    const std::span<const int32_t> next(ids.begin() + begin, ids.end());
+    const bool cached = model.cacheable() && all <= block;
+    if (cached) context.cache = &cache, context.first_position = cache.length();
+    const int64_t begin = cached ? cache.length() : std::max<int64_t>(0, all - block);
     const std::vector<double> logits =
-        model.last_logits(from<int32_t>({1, static_cast<int64_t>(next.size())}, next, model.build().device), context)
-            .values();
+        model.last_logits(tokens_from({ids}, begin, model.build().device), context).values();
     check(logits.size() == vocabulary, "generate", "the model gave {} logits for {} tokens", logits.size(),
           vocabulary);
     ids.push_back(choose_token(logits, options, static_cast<uint64_t>(i)));
@@ -91,29 +99,31 @@ std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t 
 
 std::vector<std::vector<int32_t>> greedy(Decoder& model, const Tensor& ids, int64_t count,
                                          const Source& source, const Poll& poll) {
-  check(ids.rank() == 2 && ids.size(1) > 0, "greedy",
-        "needs rows of at least one token to begin with, got {}", ids);
+  check_axes("greedy", "ids", ids, "(batch,time)");
+  check(ids.elements() > 0, "greedy", "needs rows of at least one token to begin with, got {}", ids);
   const int64_t rows = ids.size(0), vocabulary = model.config().vocab_size, block = model.config().block_size;
   check(count <= block + 1 - ids.size(1), "greedy", "{} tokens after {} do not fit block_size {}", count,
         ids.size(1), block);
-  std::vector<std::vector<int32_t>> all(static_cast<size_t>(rows));
+  const Tensor prompt = ids.to(Device{});
+  std::vector<std::vector<int32_t>> all;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int32_t* row = prompt.span<int32_t>().data() + r * ids.size(1);
+    all.emplace_back(row, row + ids.size(1));
+  }
   KeyValueCache cache(ids.size(1) + count);
   Context context = reading(model, source);
-  context.cache = &cache;
-  Tensor next = ids.to(model.build().device);
   for (int64_t i = 0; i < count; ++i) {
     poll();
-    context.first_position = cache.length();
-    const std::vector<double> logits = model.last_logits(next, context).values();
+    if (model.cacheable()) context.cache = &cache, context.first_position = cache.length();
+    const std::vector<double> logits =
+        model.last_logits(tokens_from(all, context.first_position, model.build().device), context).values();
     check_logits("greedy", logits);
-    std::vector<int32_t> best;
     for (int64_t r = 0; r < rows; ++r) {
-      const auto row = logits.begin() + r * vocabulary;
-      best.push_back(static_cast<int32_t>(std::max_element(row, row + vocabulary) - row));
-      all[static_cast<size_t>(r)].push_back(best.back());
+      const auto row = logits.begin() + r * vocabulary, most = std::max_element(row, row + vocabulary);
+      all[static_cast<size_t>(r)].push_back(static_cast<int32_t>(most - row));
     }
-    next = from<int32_t>({rows, 1}, best, model.build().device);
   }
+  for (auto& row : all) row.erase(row.begin(), row.begin() + ids.size(1));
   return all;
 }
 

@@ -25,7 +25,8 @@ struct GenerateOptions {
 int32_t choose_token(std::span<const double> logits, const GenerateOptions& options, uint64_t index);
 
 // The ids and `count` more. The model sees the last block_size of them: up to there through a cache, a token a pass;
-// beyond, where every token's position moves with each new one, through the whole window.
+// beyond, where every token's position moves with each new one, and where a layer is not position-wise
+// (Decoder::cacheable), through the whole window.
 // With a source, which an encoder reads once. `go_on` hears each new token and says whether another shall follow.
 std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t count,
                               const GenerateOptions& options, const std::function<bool(int32_t)>& go_on = {},

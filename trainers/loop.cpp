@@ -333,7 +333,7 @@ RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool r
     const std::vector<AuditReport> reports = audit_model("of the model", config.model, config.trainer.type(), AuditExtent::quick,
                                                          config.device.device());
     check(passed(reports), "train",
-          "the model sees what it is to predict, or nothing at all: {}trainer.audit=false would skip this",
+          "the model failed its audit: {}trainer.audit=false would skip this",
           text(reports));
   }
   return Run(config, folder, resume, quiet).run();

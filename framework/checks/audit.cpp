@@ -44,8 +44,12 @@ class Audit {
   void run() {
     const auto all = spread(options_.positions, outputs_),
                some = spread(options_.positions_further, outputs_);
-    report_.time = outputs_, report_.positions = static_cast<int64_t>(all.size());
+    report_.positions = static_cast<int64_t>(all.size());
     report_.positions_further = static_cast<int64_t>(some.size());
+    report_.checked = fmt::format(
+        "{} of {} positions, {} also with padding and documents and at attention scale x 1e5 and x 1e12; rows of the "
+        "batch",
+        all.size(), outputs_, some.size());
     batch_rows();
     ask(all, 1, false);
     ask(some, 1, true);
@@ -58,6 +62,30 @@ class Audit {
       if (causal()) ask(some, scale, false);
       ask(some, scale, true);
     }
+  }
+
+  void position_wise(int64_t passes) {
+    report_.positions = time_, report_.checked = fmt::format("{} positions", time_);
+    const RandomKey key = random_key(options_.seed, "audit halves");
+    std::vector<bool> from(static_cast<size_t>(time_), false);  // inputs that reach outputs at other positions
+    bool any = false;
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      const auto asked = [&](int64_t row, int64_t t) {
+        return (random_uniform(key, static_cast<uint64_t>(pass * time_ + t)) < 0.5) == (row == 0);
+      };
+      const auto found = depends(2, {}, asked);
+      for (int64_t row = 0; row < 2; ++row)
+        for (int64_t t = 0; t < time_; ++t) {
+          const bool depends = found[static_cast<size_t>(row)][static_cast<size_t>(t)];
+          any |= depends;
+          if (depends && !asked(row, t)) from[static_cast<size_t>(t)] = true;
+        }
+    }
+    if (!any) missing("no output depends on any input");
+    if (const auto first = std::find(from.begin(), from.end(), true); first != from.end())
+      report_.faults.push_back(
+          fmt::format("the inputs at {} of {} positions change outputs at other positions, that at {} first",
+                      std::count(first, from.end(), true), time_, first - from.begin()));
   }
 
  private:
@@ -110,13 +138,14 @@ class Audit {
   }
 
   // By turns: everything that the position could see is padding; half of all at random; documents are packed.
-  Hidden hidden(const std::vector<int64_t>& positions) const {
+  // The turn follows from the number of the position, counted from `first`, whatever its row of the batch.
+  Hidden hidden(const std::vector<int64_t>& positions, size_t first) const {
     Hidden h;
     const RandomKey key = random_key(options_.seed, "audit padding");
-    for (size_t r = 0; r < positions.size(); ++r) {
+    for (size_t r = first; r < first + positions.size(); ++r) {
       for (int64_t t = 0; t < time_; ++t) {
-        const bool kept = random_uniform(key, h.attend.size()) < 0.5;
-        h.attend.push_back(r % 3 == 0 ? causal() && t > positions[r] : r % 3 == 2 || kept);
+        const bool kept = random_uniform(key, r * static_cast<size_t>(time_) + static_cast<size_t>(t)) < 0.5;
+        h.attend.push_back(r % 3 == 0 ? causal() && t > positions[r - first] : r % 3 == 2 || kept);
         h.documents.push_back(r % 3 == 2 ? document(t, time_, 2 + static_cast<int64_t>(r) % 4) : 0);
       }
       // Of the source's documents the last output has none.
@@ -138,7 +167,7 @@ class Audit {
       const std::vector<int64_t> some(positions.begin() + static_cast<int64_t>(at),
                                       positions.begin() + static_cast<int64_t>(end));
       const auto rows = static_cast<int64_t>(some.size());
-      const Hidden h = hides ? hidden(some) : Hidden{};
+      const Hidden h = hides ? hidden(some, at) : Hidden{};
       AuditConditions conditions{.attention_scale = scale};
       if (hides) {
         conditions.attend = from<int32_t>({rows, time_}, h.attend, options_.device);
@@ -197,16 +226,13 @@ class Audit {
 }  // namespace
 
 std::string AuditReport::text() const {
-  std::string out = fmt::format(
-      "audit {}: {} ({} of {} positions, {} also with padding and documents and at attention scale x 1e5 and "
-      "x 1e12; rows of the batch)\n",
-      name,
-      passed()         ? "passed"
-      : !leaks.empty() ? "LEAKS"
-                       : "proves nothing",
-      positions, time, positions_further);
+  const char* verdict = passed()            ? "passed"
+                        : !leaks.empty()  ? "LEAKS"
+                        : !faults.empty() ? "FAILED"
+                                          : "proves nothing";
+  std::string out = fmt::format("audit {}: {} ({})\n", name, verdict, checked);
   constexpr size_t kMost = 5;
-  for (const auto* list : {&leaks, &missing}) {
+  for (const auto* list : {&leaks, &faults, &missing}) {
     for (size_t i = 0; i < std::min(kMost, list->size()); ++i) out += "  " + (*list)[i] + "\n";
     if (list->size() > kMost) out += fmt::format("  and {} more\n", list->size() - kMost);
   }
@@ -218,6 +244,14 @@ AuditReport leak_audit(const std::string& name, const AuditedFunction& f, int64_
   AuditReport report;
   report.name = name;
   Audit(f, time, width, dtype, options, report).run();
+  return report;
+}
+
+AuditReport position_wise_audit(const std::string& name, const AuditedFunction& f, int64_t time, int64_t width,
+                                int64_t passes, DType dtype, const AuditOptions& options) {
+  AuditReport report;
+  report.name = name;
+  Audit(f, time, width, dtype, options, report).position_wise(passes);
   return report;
 }
 

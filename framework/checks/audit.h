@@ -38,15 +38,23 @@ struct AuditOptions {
 
 struct AuditReport {
   std::string name;
-  int64_t time = 0, positions = 0, positions_further = 0;
+  std::string checked;  // what was gone through, in a few words
+  int64_t positions = 0, positions_further = 0;
   std::vector<std::string> leaks;    // "position 3 depends on position 5, which comes later"
   std::vector<std::string> missing;  // dependences that must exist: without them the zeros prove nothing
-  bool passed() const { return leaks.empty() && missing.empty() && positions > 0; }
+  std::vector<std::string> faults;   // what else is wrong
+  bool passed() const { return leaks.empty() && faults.empty() && missing.empty() && positions > 0; }
   std::string text() const;  // at most 12 lines
 };
 
 // `time` is S, `width` C.
 AuditReport leak_audit(const std::string& name, const AuditedFunction& f, int64_t time, int64_t width,
                        DType dtype = DType::f32, const AuditOptions& options = {});
+
+// Whether a layer (B,T,width) -> (B,T,any width) is position-wise: no output depends on an input at another position.
+// Each of so many passes asks for a random half of the outputs, then for the other half; it finds a dependence between
+// two given positions with probability 1/2, and one between many for certain.
+AuditReport position_wise_audit(const std::string& name, const AuditedFunction& f, int64_t time, int64_t width,
+                                int64_t passes, DType dtype = DType::f32, const AuditOptions& options = {});
 
 }  // namespace bonsai
