@@ -240,6 +240,25 @@ TEST(Run, StopsEarlyAfterSoManyEvaluationsWithoutABetterLoss) {
   EXPECT_EQ(TinyRun(settings).train(folder / "parts", true).progress.step, 12);
 }
 
+TEST(Run, MetricsHaveTheNumbersOfEachStep) {
+  const Folder folder;
+  const TinyRun run({"trainer.max_steps=6"});
+  run.train(folder / "run");
+  Trainer trainer(run.config);
+  std::vector<double> losses, rates, norms;
+  for (int64_t step = 0; step < 6; ++step) {
+    const StepResult r = trainer.step(step);
+    losses.push_back(r.loss), rates.push_back(r.learning_rate), norms.push_back(r.gradient_norm);
+  }
+  EXPECT_EQ(series(folder / "run", "train_loss"), losses);
+  EXPECT_EQ(series(folder / "run", "lr"), rates);
+  EXPECT_EQ(series(folder / "run", "grad_norm"), norms);
+  std::vector<double> steps;
+  for (const auto& line : metrics_of(folder / "run"))
+    if (line.contains("train_loss")) steps.push_back(line["step"]);
+  EXPECT_EQ(steps, (std::vector<double>{1, 2, 3, 4, 5, 6}));
+}
+
 // Between, so many batches are enough; the loss that a run ends with is that of all of its validation data.
 TEST(Run, TheLastEvaluationIsOverAllOfTheData) {
   const Folder folder;
