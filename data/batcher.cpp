@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "data/tokenizer.h"
+#include "framework/core/checksum.h"
 #include "framework/core/error.h"
 #include "framework/core/memory.h"
 #include "framework/core/rng.h"
@@ -19,13 +20,23 @@ void check_batch_size(int64_t batch_size) {
 
 }  // namespace
 
-Batcher::Batcher(std::string name, std::vector<int32_t> tokens, int64_t block_size, int64_t vocab_size)
-    : name_(std::move(name)), tokens_(std::move(tokens)), block_size_(block_size) {
+Batcher::Batcher(std::string name, std::vector<int32_t> tokens, int64_t block_size, int64_t vocab_size, Rest rest)
+    : name_(std::move(name)), tokens_(std::move(tokens)), block_size_(block_size), rest_(rest) {
   check(block_size >= 1, kWhere, "block_size must be at least 1, got {}", block_size);
-  check(windows() >= 1, kWhere,
-        "the {} split has {} tokens; block_size {} needs at least {}: give more text or a smaller block_size",
-        name_, tokens_.size(), block_size, static_cast<uint64_t>(block_size) + 1);
+  if (rest == Rest::padded)
+    check(tokens_.size() >= 2, kWhere, "the {} has {} tokens; the first of two is the least to predict from", name_,
+          tokens_.size());
+  else
+    check(windows() >= 1, kWhere,
+          "the {} split has {} tokens; block_size {} needs at least {}: give more text or a smaller block_size",
+          name_, tokens_.size(), block_size, static_cast<uint64_t>(block_size) + 1);
   check_ids("the " + name_ + " split", tokens_, vocab_size);
+}
+
+std::string Batcher::identity() const {
+  Checksum checksum;
+  checksum.add(tokens_.data(), tokens_.size() * sizeof(int32_t));
+  return fmt::format("{} tokens, checksum {}", tokens_.size(), checksum.text());
 }
 
 Batch Batcher::random(const BatchIndex& index, int64_t batch_size) const {
@@ -50,11 +61,13 @@ Batch Batcher::at(std::span<const int64_t> starts) const {
   Batch batch{empty(shape, DType::i32), empty(shape, DType::i32)};
   int32_t* input = batch.inputs.mutable_span<int32_t>().data();
   int32_t* target = batch.targets.mutable_span<int32_t>().data();
+  const int64_t places = rest_ == Rest::padded ? tokens() - 1 : windows();
   for (const int64_t start : starts) {
-    check(start >= 0 && start < windows(), kWhere, "the {} split has no window at {}; the last begins at {}",
-          name_, start, windows() - 1);
-    input = std::copy_n(tokens_.data() + start, block_size_, input);
-    target = std::copy_n(tokens_.data() + start + 1, block_size_, target);
+    check(start >= 0 && start < places, kWhere, "the {} split has no window at {}; the last begins at {}", name_,
+          start, places - 1);
+    const int64_t length = std::min(block_size_, tokens() - 1 - start);
+    input = std::fill_n(std::copy_n(tokens_.data() + start, length, input), block_size_ - length, 0);
+    target = std::fill_n(std::copy_n(tokens_.data() + start + 1, length, target), block_size_ - length, kIgnore);
   }
   return batch;
 }

@@ -108,8 +108,9 @@ std::vector<int32_t> CharTokenizer::encode(std::string_view text) const {
     const char32_t c = next_character(rest);
     const auto found = std::lower_bound(characters_.begin(), characters_.end(), c);
     if (found == characters_.end() || *found != c)
-      fail(kWhere, "{} at byte {} is not one of the {} characters this tokenizer was built from", describe(c),
-           at, characters_.size());
+      throw UnknownCharacter(
+          at, fmt::format("[{}] {} at byte {} is not one of the {} characters this tokenizer was built from", kWhere,
+                          describe(c), at, characters_.size()));
     ids.push_back(static_cast<int32_t>(found - characters_.begin()));
   }
   return ids;

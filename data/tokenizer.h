@@ -10,13 +10,22 @@
 #include <string_view>
 #include <vector>
 
+#include "framework/core/error.h"
+
 namespace bonsai {
+
+// Text that has no ids, from this byte on. Its message quotes the text.
+class UnknownCharacter : public Error {
+ public:
+  UnknownCharacter(size_t byte, const std::string& message) : Error(message), byte(byte) {}
+  size_t byte;
+};
 
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   virtual int64_t vocab_size() const = 0;
-  // decode(encode(text)) is text, to the byte. Text that has no ids is an Error with its position in bytes.
+  // decode(encode(text)) is text, to the byte. Throws UnknownCharacter.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   virtual std::string serialise() const = 0;  // JSON whose "kind" names the class

@@ -261,6 +261,26 @@ Grammar small_grammar() {
   return grammar;
 }
 
+TEST(Evaluation, PaddedTheRestIsABlockToo) {  // B44
+  for (const int64_t length : {2, 5, 9, 10, 17, 20}) {
+    Ids ids(static_cast<size_t>(length));
+    std::iota(ids.begin(), ids.end(), 0);
+    const Batcher batcher("text", ids, 8, length, Rest::padded);
+    Ids seen;
+    for (int64_t i = 0; i < batcher.evaluation_batches(2); ++i) {
+      const Batch batch = batcher.evaluation(i, 2);
+      const auto inputs = batch.inputs.span<int32_t>(), targets = batch.targets.span<int32_t>();
+      for (size_t k = 0; k < targets.size(); ++k) {
+        if (targets[k] == kIgnore) continue;
+        EXPECT_EQ(inputs[k] + 1, targets[k]);
+        seen.push_back(targets[k]);
+      }
+    }
+    EXPECT_EQ(seen, Ids(ids.begin() + 1, ids.end())) << length;
+  }
+  EXPECT_SAYS(Batcher("text", {0}, 8, 1, Rest::padded), "has 1 tokens");
+}
+
 TEST(Grammar, ProbabilitiesOfAllTextsAddUpToOne) {
   const Grammar grammar = small_grammar();
   double sum = 0, entropy = 0, length = 0;

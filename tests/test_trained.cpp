@@ -76,5 +76,177 @@ TEST(Program, AHeatMapHasOneScaleAndSaysIt) {
   EXPECT_NE(source.find(" \u2588 to 0.25"), std::string::npos) << source;
 }
 
+// A text of so many characters.
+std::string some_text(int64_t characters, uint64_t seed = 1) {
+  std::string text;
+  for (int64_t i = 0; i < characters; ++i)
+    text += "abcdefgh"[static_cast<size_t>(random_uniform(random_key(seed, "text"), static_cast<uint64_t>(i)) * 8)];
+  return text;
+}
+
+constexpr const char* kFileRun =
+    "model: {n_layers: 1, n_heads: 2, d_model: 16, block_size: 8}\n"
+    "data: {source: file, path: text.txt, validation_fraction: 0.4}\n"
+    "trainer: {max_steps: 10, batch_size: 2, eval_interval: 5}\n";
+
+double loss_in(const Outcome& o) {
+  EXPECT_TRUE(o.status == 0 && o.out.starts_with("val_loss ")) << o.out << o.err;
+  return o.out.size() > 9 ? std::stod(o.out.substr(9)) : NAN;
+}
+
+TEST(Evaluate, TakesThePartThatTheRunHeldBack) {  // B44
+  const Program p;
+  write(p.folder / "text.yaml", kFileRun);
+  write(p.folder / "text.txt", some_text(1000));
+  ASSERT_EQ(p.run({"train", "text.yaml", "--out", "run", "--quiet"}).status, 0);
+  const double own = loss_in(p.run({"evaluate", "run"}));
+  EXPECT_EQ(loss_in(p.run({"evaluate", "run", "--data", "text.txt"})), own);
+  // And of a run on tales: 402 tokens at the end of 1,005, which are 50 blocks of 8 whole.
+  write(p.folder / "tales.yaml", "model: {n_layers: 1, n_heads: 2, d_model: 16, block_size: 8}\n"
+                                 "data: {characters: 2000, validation_fraction: 0.4}\ntrainer: {max_steps: 2}\n");
+  ASSERT_EQ(p.run({"train", "tales.yaml", "--out", "tales", "--quiet"}).status, 0);
+  const std::string other = some_text(1002, 2);
+  write(p.folder / "other.txt", other);
+  write(p.folder / "end.txt", other.substr(601));
+  EXPECT_NEAR(loss_in(p.run({"evaluate", "tales", "--data", "other.txt"})),
+              loss_in(p.run({"evaluate", "tales", "--data", "end.txt", "--whole"})), 1e-6);
+}
+
+TEST(Evaluate, TheWholeOfAFileHoweverShort) {  // B44
+  const Program p;
+  write(p.folder / "text.yaml", kFileRun);
+  write(p.folder / "text.txt", some_text(1000));
+  ASSERT_EQ(p.run({"train", "text.yaml", "--out", "run", "--quiet"}).status, 0);
+  const Checkpoint checkpoint(p.folder / "run");
+  Module root;
+  Decoder decoder(&root, "", checkpoint.config().model);
+  checkpoint.load_model(decoder);
+  for (const int64_t length : {2, 5, 9, 12, 21}) {
+    const std::string text = some_text(length, 3);
+    write(p.folder / "short.txt", text);
+    const std::vector<int32_t> ids = checkpoint.tokenizer()->encode(text);
+    double sum = 0;
+    for (int64_t begin = 0; begin + 1 < length; begin += 8) {
+      const int64_t end = std::min(begin + 8, length - 1);
+      const auto part = [&](int64_t shift) {
+        return from<int32_t>({1, end - begin}, std::vector<int32_t>(ids.begin() + begin + shift, ids.begin() + end + shift));
+      };
+      Context context;
+      sum += loss_of(decoder, {part(0), part(1)}, context).sum.item();
+    }
+    EXPECT_NEAR(loss_in(p.run({"evaluate", "run", "--data", "short.txt", "--whole"})),
+                sum / static_cast<double>(length - 1), 2e-6) << length;
+  }
+  expect_failure(p.run({"evaluate", "run", "--data", "short.txt"}), 2, {"validation split has 8 tokens", "--whole"});
+  write(p.folder / "short.txt", "a");
+  expect_failure(p.run({"evaluate", "run", "--data", "short.txt", "--whole"}), 2, {"has 1 tokens"});
+  EXPECT_EQ(p.run({"evaluate", "run", "--whole"}).status, 2);
+}
+
+// What a checkpoint names may be anyone's: it is opened below the run, or if the checkpoint records what is in it (B78).
+TEST(Evaluate, APathInACheckpointIsNotFollowedAnywhereNorAnyTextQuoted) {
+  const Program p;
+  const auto save = [&](const std::string& folder, const std::string& path, bool record, int status) {
+    std::filesystem::create_directories(p.folder / folder);
+    ConfigFile file = ConfigFile::from_text(kFileRun, "text.yaml");
+    file.set("data.path=" + (p.folder / path).string());
+    RunConfig config = file.load<RunConfig>();
+    const auto task = std::make_shared<WatchedTask>(config.data);
+    if (!record) task->other_identity.emplace();
+    config.data = task;
+    write(p.folder / path, some_text(1000));
+    prepare_data(config);
+    Trainer trainer(config);
+    save_checkpoint(p.folder / folder / "checkpoint.safetensors", trainer, {});
+    EXPECT_EQ(p.run({"evaluate", folder}).status, status) << path;
+    std::filesystem::copy_file(p.folder / folder / "checkpoint.safetensors", p.folder / "here.safetensors",
+                               std::filesystem::copy_options::overwrite_existing);
+    EXPECT_EQ(p.run({"evaluate", "here.safetensors"}).status, 0) << "the text is below the checkpoint's folder";
+    write(p.folder / path, some_text(998) + "Z\xe9");
+    const Outcome o = p.run({"evaluate", folder});
+    expect_failure(o, 2, {});
+    for (const std::string quoted : {"'Z'", "U+005A", "0xE9"})
+      EXPECT_EQ(o.err.find(quoted), std::string::npos) << o.err;
+    return o.err;
+  };
+  EXPECT_NE(save("old", "secret.txt", false, 2).find("which is not below"), std::string::npos);
+  EXPECT_NE(save("old", "old/secret.txt", false, 0).find("the character at byte 998"), std::string::npos);
+  EXPECT_NE(save("new", "secret.txt", true, 0).find("the character at byte 998"), std::string::npos);
+  std::filesystem::create_directory_symlink(p.folder.path(), p.folder / "old/out");  // out of the run
+  EXPECT_NE(save("old", "old/out/secret.txt", false, 2).find("which is not below"), std::string::npos);
+  EXPECT_NE(save("old", "old/../secret.txt", false, 2).find("which is not below"), std::string::npos);
+}
+
+TEST(Resume, OtherDataIsRefusedUnlessItIsAccepted) {  // B43
+  const Program p;
+  write(p.folder / "text.yaml", kFileRun);
+  write(p.folder / "text.txt", some_text(1000));
+  const auto resume = [&](const std::string& config, const std::string& run, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"train", config, "--out", run, "--resume"});
+    return p.run(more);
+  };
+  ASSERT_EQ(p.run({"train", "text.yaml", "--out", "run", "--quiet"}).status, 0);
+  EXPECT_EQ(resume("text.yaml", "run").status, 0);
+  const double best = Checkpoint(p.folder / "run").progress().best_loss;
+  EXPECT_TRUE(std::isfinite(best));
+  write(p.folder / "text.txt", some_text(1300));
+  const std::string last = contents(RunFolder{p.folder / "run"}.last());
+  for (const std::string setting : {"trainer.max_steps=12", "trainer.max_steps=10"})
+    expect_failure(resume("text.yaml", "run", {"--set", setting}), 2,
+                   {"training is 780 tokens", "was 600 tokens", "validation is 520 tokens", "--accept-new-data"});
+  EXPECT_EQ(contents(RunFolder{p.folder / "run"}.last()), last);
+  expect_failure(p.run({"evaluate", "run"}), 2, {"training is 780 tokens", "--data FILE"});
+  // The same length with another letter, another split, and other sequences of a task that draws its own.
+  write(p.folder / "text.txt", some_text(1000).replace(500, 1, some_text(1000)[500] == 'a' ? "b" : "a"));
+  expect_failure(resume("text.yaml", "run"), 2, {"training is 600 tokens, checksum"});
+  write(p.folder / "text.txt", some_text(1000));
+  expect_failure(resume("text.yaml", "run", {"--set", "data.validation_fraction=0.3"}), 2,
+                 {"data.validation_fraction is 0.3, was 0.4"});
+  write(p.folder / "reverse.yaml", "task: reverse\nmodel: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 8}\n"
+                                   "data: {length: 4, alphabet: 4, evaluation_sequences: 4}\n"
+                                   "trainer: {max_steps: 1, batch_size: 2}\n");
+  ASSERT_EQ(p.run({"train", "reverse.yaml", "--out", "reverse", "--quiet"}).status, 0);
+  expect_failure(resume("reverse.yaml", "reverse", {"--set", "data.length=3"}), 2, {"data.length is 3, was 4"});
+  expect_failure(resume("reverse.yaml", "reverse", {"--set", "trainer.seed=2"}), 2, {"trainer.seed is 2, was 1"});
+  // Moved, it is the same; new data that lacks a letter is read with the tokens of the run.
+  std::filesystem::rename(p.folder / "text.txt", p.folder / "moved.txt");
+  EXPECT_EQ(resume("text.yaml", "run", {"--set", "data.path=moved.txt"}).status, 0);
+  write(p.folder / "text.txt", std::string(600, 'a') + std::string(600, 'b'));
+  const Outcome o = resume("text.yaml", "run", {"--accept-new-data", "--set", "trainer.max_steps=11",
+                                                "--set", "trainer.eval_interval=0"});
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_NE(o.err.find("new data, so the best loss starts anew"), std::string::npos) << o.err;
+  EXPECT_NE(Checkpoint(p.folder / "run").progress().best_loss, best);
+  EXPECT_EQ(resume("text.yaml", "run", {"--set", "trainer.max_steps=12"}).status, 0) << "accepted once, it is the run's";
+}
+
+TEST(Resume, ACheckpointThatDoesNotSayItsDataGoesOn) {
+  const Folder folder;
+  TinyRun old({"data.characters=20000"}), other({"data.characters=20000", "data.seed=2", "trainer.max_steps=25"});
+  old.task->other_identity.emplace();
+  old.train(folder / "run");
+  EXPECT_EQ(other.train(folder / "run", true).progress.step, 25);
+}
+
+// JSON and YAML hold no other text: what is stored of the path would be another one (B48).
+TEST(Program, APathThatIsNotUtf8IsRefusedWhereItWouldBeStored) {
+  const Program p;
+  const std::string folder = "lat\xe9n";
+  std::filesystem::create_directory(p.folder / folder);
+  write(p.folder / folder / "text.yaml", kFileRun);
+  write(p.folder / folder / "text.txt", some_text(1000));
+  write(p.folder / folder / "tiny.yaml", kTinyRun);
+  const std::string config = folder + "/text.yaml";
+  expect_failure(p.run({"train", config, "--out", "run"}), 2, {"data.path is not UTF-8 text"});
+  EXPECT_FALSE(std::filesystem::exists(p.folder / "run"));
+  expect_failure(p.run({"config", "check", config}), 2, {"data.path is not UTF-8 text"});
+  expect_failure(p.run({"train", "tiny.yaml", "--out", "run", "--set", "data.path=" + folder + "/text.txt"}), 2, {"UTF-8"});
+  // Where no path is stored none is refused.
+  const std::string run = folder + "/run";
+  ASSERT_EQ(p.run({"train", folder + "/tiny.yaml", "--out", run, "--quiet"}).status, 0);
+  EXPECT_EQ(p.run({"evaluate", run}).status, 0);
+  EXPECT_EQ(p.run({"evaluate", run, "--data", folder + "/text.txt"}).status, 0);
+}
+
 }  // namespace
 }  // namespace bonsai::test

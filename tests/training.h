@@ -39,7 +39,8 @@ class WatchedTask final : public Task {
   std::function<void(const std::string& work, int unit)> on_unit;  // of "evaluation" or "sample"
   std::vector<double> losses;  // of the evaluations in turn
   bool sample_fails = false;
-  std::shared_ptr<Tokenizer> other_tokenizer;  // instead of the task's
+  std::shared_ptr<Tokenizer> other_tokenizer;   // instead of the task's
+  std::optional<DataIdentity> other_identity;
 
   std::string name() const override { return task_->name(); }
   void visit(Visitor& v) override { task_->visit(v); }
@@ -47,6 +48,7 @@ class WatchedTask final : public Task {
   void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) override {
     task_->prepare(block_size, seed, std::move(tokenizer));
   }
+  DataIdentity identity() const override { return other_identity.value_or(task_->identity()); }
   int64_t vocab_size() const override { return task_->vocab_size(); }
   std::shared_ptr<Tokenizer> tokenizer() const override {
     return other_tokenizer ? other_tokenizer : task_->tokenizer();

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "framework/backend/backend.h"
+#include "framework/config/print.h"
 #include "framework/config/yaml.h"
 #include "framework/core/parallel.h"
 #include "trainers/loop.h"
@@ -103,15 +104,19 @@ RunConfig ConfigArguments::load() const {
   if (const std::string why = misfit(config.model); !why.empty()) throw ConfigError(fmt::format("{}: model: {}", path, why));
   check_memory(path, config);
   config.data->resolve(std::filesystem::path(path).parent_path());
+  for (const ConfigKey& key : config_keys(config))
+    if (const auto* text = std::get_if<std::string>(&key.value); text && find_bad_byte(*text) != std::string::npos)
+      throw ConfigError(fmt::format("{}: {} is not UTF-8 text, which a checkpoint could not keep; rename the folder or file",
+                                    path, key.path));
   if (config.device.threads > 0) set_threads(static_cast<int>(config.device.threads));
   return config;
 }
 
 void prepare_data_or_vocabulary(RunConfig& config) {
-  const std::filesystem::path missing = config.data->missing_file();
-  if (missing.empty()) return prepare_data(config);
+  const std::filesystem::path file = config.data->file();
+  if (file.empty() || std::filesystem::exists(file)) return prepare_data(config);
   if (config.model.vocab_size == 0) config.model.vocab_size = kStandInVocabulary;
-  say(fmt::format("{} is not there: going on with a vocabulary of {}\n", missing.string(),
+  say(fmt::format("{} is not there: going on with a vocabulary of {}\n", file.string(),
                   config.model.vocab_size));
 }
 

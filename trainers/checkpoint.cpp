@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "framework/autograd/dispatch.h"
 #include "framework/config/print.h"
 #include "framework/config/yaml.h"
+#include "framework/core/checksum.h"
 #include "framework/io/safetensors.h"
 
 namespace bonsai {
@@ -18,24 +20,7 @@ namespace {
 using Named = std::vector<std::pair<std::string, Tensor>>;
 using Metadata = std::map<std::string, std::string>;
 
-// FNV-1a over names, types, shapes, bytes and settings: one flipped byte anywhere changes it.
-class Checksum {
- public:
-  void add(const void* data, size_t bytes) {
-    const auto* at = static_cast<const unsigned char*>(data);
-    for (size_t i = 0; i < bytes; ++i) hash_ = (hash_ ^ at[i]) * 0x100000001b3;
-  }
-  void add(const std::string& text) {
-    const uint64_t size = text.size();
-    add(&size, sizeof size);
-    add(text.data(), text.size());
-  }
-  std::string text() const { return fmt::format("{:016x}", hash_); }
-
- private:
-  uint64_t hash_ = 0xcbf29ce484222325;
-};
-
+// Over names, types, shapes, bytes and settings.
 std::string checksum_of(const std::map<std::string, Tensor>& tensors, const Metadata& metadata) {
   Checksum sum;
   for (const auto& [name, tensor] : tensors) {
@@ -87,6 +72,20 @@ Pending pending(const Metadata& metadata, const std::string& file) {
   return static_cast<Pending>(found - kPending);
 }
 
+// Empty where the file is older than the key.
+DataIdentity data_identity(const Metadata& metadata, const std::string& file) {
+  const auto at = metadata.find("data");
+  if (at == metadata.end()) return {};
+  DataIdentity identity;
+  const auto json = nlohmann::json::parse(at->second, nullptr, /*allow_exceptions=*/false);
+  check(json.is_object(), file, "what it says of its data is no JSON object");
+  for (const auto& [name, value] : json.items()) {
+    check(value.is_string(), file, "what it says of its data is no text");
+    identity[name] = value;
+  }
+  return identity;
+}
+
 std::filesystem::path find_file(const std::filesystem::path& path) {
   const bool yaml = path.extension() == ".yaml" || path.extension() == ".yml";
   check(!yaml || std::filesystem::is_directory(path), path.string(),
@@ -105,6 +104,7 @@ void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const 
   Metadata metadata = {{"format", "bonsai checkpoint 1"},
                        {"config", dump_config(config_keys(trainer.config()))},
                        {"tokenizer", trainer.config().data->tokenizer()->serialise()},
+                       {"data", nlohmann::json(trainer.config().data->identity()).dump()},
                        {"step", std::to_string(progress.step)},
                        {"best_loss", fmt::format("{}", progress.best_loss)},
                        {"evaluations_without_better", std::to_string(progress.evaluations_without_better)},
@@ -135,9 +135,26 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(find_file(path
   progress_.pending = pending(metadata, name);
   config_ = ConfigFile::from_text(text(metadata, "config", name), name + " (config)").load<RunConfig>();
   tokenizer_ = Tokenizer::from_serialised(text(metadata, "tokenizer", name));
+  data_ = data_identity(metadata, name);
   check(tokenizer_->vocab_size() == config_.model.vocab_size, name,
         "its tokenizer has {} tokens, but its model has a vocab_size of {}; use another checkpoint",
         tokenizer_->vocab_size(), config_.model.vocab_size);
+}
+
+std::string Checkpoint::data_changes(const Task& task) const {
+  if (data_.empty()) return "";
+  const DataIdentity now = task.identity();
+  std::map<std::string, std::string> names = data_;
+  names.insert(now.begin(), now.end());
+  std::vector<std::string> changes;
+  const auto value = [](const DataIdentity& identity, const std::string& name) {
+    const auto at = identity.find(name);
+    return at == identity.end() ? "not there" : at->second;
+  };
+  for (const auto& [name, any] : names)
+    if (value(data_, name) != value(now, name))
+      changes.push_back(fmt::format("{} is {}, was {}", name, value(now, name), value(data_, name)));
+  return fmt::format("{}", fmt::join(changes, "; "));
 }
 
 const Tensor& Checkpoint::tensor_for(const std::string& name, const Tensor& like) const {

@@ -31,6 +31,11 @@ class Checkpoint {
   const RunConfig& config() const { return config_; }  // its task is not prepared
   std::shared_ptr<Tokenizer> tokenizer() const { return tokenizer_; }
   const Progress& progress() const { return progress_; }
+  // Whether it says what its run was trained on, which older files do not.
+  bool records_data() const { return !data_.empty(); }
+  // What of this prepared data is other than what the run was trained on, in words; empty where all is the same, or
+  // nothing is recorded.
+  std::string data_changes(const Task& task) const;
 
   // A file of another model is an Error, and then nothing has changed.
   void load_model(Decoder& model) const;
@@ -42,6 +47,7 @@ class Checkpoint {
   std::filesystem::path path_;
   RunConfig config_;
   std::shared_ptr<Tokenizer> tokenizer_;
+  DataIdentity data_;
   Progress progress_;
   std::map<std::string, Tensor> tensors_;
 };

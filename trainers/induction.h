@@ -13,6 +13,7 @@ class Induction final : public Task {
   std::string name() const override { return "induction"; }
   void visit(Visitor& v) override;
   void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) override;
+  DataIdentity identity() const override { return drawn_with(seed_); }
   int64_t vocab_size() const override { return vocabulary_; }
   std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
   Batch batch(const BatchIndex& index, int64_t batch_size) const override;

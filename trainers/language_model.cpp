@@ -1,7 +1,6 @@
 #include "trainers/language_model.h"
 
 #include "data/tales.h"
-#include "data/text.h"
 #include "trainers/generate.h"
 
 namespace bonsai {
@@ -25,14 +24,24 @@ void LanguageModel::resolve(const std::filesystem::path& folder) {
     path_ = std::filesystem::absolute(folder / path_).lexically_normal().string();
 }
 
-std::filesystem::path LanguageModel::missing_file() const {
-  return source_ == "file" && !std::filesystem::exists(path_) ? path_ : "";
+void LanguageModel::evaluate_file(const std::filesystem::path& file, bool whole) {
+  source_ = "file", path_ = std::filesystem::absolute(file).string();
+  use_ = whole ? Use::whole : Use::held_back;
 }
 
-void LanguageModel::prepare(int64_t block_size, uint64_t, std::shared_ptr<Tokenizer> tokenizer) {
-  check(source_ != "file" || !path_.empty(), "data", "data.path is empty; name the text file");
+// A file that the user has not named here and now may not be theirs: nothing of it is quoted.
+std::vector<int32_t> LanguageModel::encoded(const std::string& text) const {
+  try {
+    return tokenizer_->encode(text);
+  } catch (const UnknownCharacter& e) {
+    if (use_ != Use::training) fail("data", "{}: {}", path_, e.what());
+    fail("data", "{}: the character at byte {} is not one of the {} that the model knows", path_, e.byte,
+         vocab_size());
+  }
+}
+
+Split LanguageModel::read(std::shared_ptr<Tokenizer> tokenizer) {
   const auto seed = static_cast<uint64_t>(seed_);
-  Split split;
   if (source_ == "random") {
     std::vector<char32_t> characters;  // any will do: nobody reads them
     for (int64_t i = 0; i < vocabulary_; ++i) characters.push_back(static_cast<char32_t>(0x10000 + i));
@@ -41,20 +50,37 @@ void LanguageModel::prepare(int64_t block_size, uint64_t, std::shared_ptr<Tokeni
     const RandomKey key = random_key(seed, "random ids");
     for (size_t i = 0; i < ids.size(); ++i)
       ids[i] = static_cast<int32_t>(random_uniform(key, i) * static_cast<double>(vocabulary_));
-    split = split_tokens(std::move(ids), validation_fraction_);
-  } else if (from_tales()) {
+    return split_tokens(std::move(ids), validation_fraction_);
+  }
+  if (from_tales()) {
     const std::string train = tales(seed, "train", characters_);
     const auto held_back = static_cast<int64_t>(static_cast<double>(characters_) * validation_fraction_);
     const std::string validation = tales(seed, "validation", held_back);
     tokenizer_ = tokenizer ? std::move(tokenizer) : std::make_shared<CharTokenizer>(train + validation);
-    split = {tokenizer_->encode(train), tokenizer_->encode(validation)};
-  } else {
-    const std::string text = read_text(path_);
-    tokenizer_ = tokenizer ? std::move(tokenizer) : std::make_shared<CharTokenizer>(text);
-    split = split_tokens(tokenizer_->encode(text), validation_fraction_);
+    return {tokenizer_->encode(train), tokenizer_->encode(validation)};
   }
-  train_.emplace("train", std::move(split.train), block_size, vocab_size());
+  check(!path_.empty(), "data", "data.path is empty; name the text file");
+  const std::string text = read_text(path_);
+  tokenizer_ = tokenizer ? std::move(tokenizer) : std::make_shared<CharTokenizer>(text);
+  if (use_ == Use::whole) return {{}, encoded(text)};
+  return split_tokens(encoded(text), validation_fraction_);
+}
+
+void LanguageModel::prepare(int64_t block_size, uint64_t, std::shared_ptr<Tokenizer> tokenizer) {
+  Split split = read(std::move(tokenizer));
+  if (use_ == Use::whole) {
+    validation_.emplace("text", std::move(split.validation), block_size, vocab_size(), Rest::padded);
+    return;
+  }
+  check(use_ == Use::training || std::ssize(split.validation) > block_size, "data",
+        "{}: the validation split has {} tokens, fewer than block_size {} and one; --whole evaluates all of the file", path_,
+        split.validation.size(), block_size);
+  if (use_ == Use::training) train_.emplace("train", std::move(split.train), block_size, vocab_size());
   validation_.emplace("validation", std::move(split.validation), block_size, vocab_size());
+  identity_ = Task::identity();
+  identity_.erase("data.path");  // the same text elsewhere is the same data
+  if (train_) identity_["training"] = train_->identity();
+  identity_["validation"] = validation_->identity();
 }
 
 double LanguageModel::floor() const { return from_tales() ? tales_floor() : NAN; }

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "data/text.h"
 #include "trainers/task.h"
 
 namespace bonsai {
@@ -12,8 +13,10 @@ class LanguageModel final : public Task {
   std::string name() const override { return "language_model"; }
   void visit(Visitor& v) override;
   void resolve(const std::filesystem::path& folder) override;
-  std::filesystem::path missing_file() const override;
+  std::filesystem::path file() const override { return source_ == "file" ? path_ : ""; }
+  void evaluate_file(const std::filesystem::path& file, bool whole) override;
   void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) override;
+  DataIdentity identity() const override { return identity_; }
   int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
   std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
   double floor() const override;
@@ -23,7 +26,12 @@ class LanguageModel final : public Task {
   std::string sample(Decoder& model, uint64_t seed, const Poll& poll) const override;
 
  private:
+  // What of the data is for evaluate(), and whether the rest is for batch().
+  enum class Use { training, held_back, whole };
+
   bool from_tales() const { return source_ == "tales"; }
+  Split read(std::shared_ptr<Tokenizer> tokenizer);  // and chooses the tokenizer
+  std::vector<int32_t> encoded(const std::string& text) const;
 
   std::string source_ = "tales";
   std::string path_;
@@ -32,6 +40,8 @@ class LanguageModel final : public Task {
   double validation_fraction_ = 0.1;
   int64_t seed_ = 1;
 
+  Use use_ = Use::training;
+  DataIdentity identity_;
   std::shared_ptr<Tokenizer> tokenizer_;
   std::optional<Batcher> train_, validation_;
 };

@@ -108,25 +108,31 @@ class Metrics {
 
 class Run {
  public:
-  Run(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet)
+  Run(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet, bool accept_new_data)
       : config_(config), folder_(folder), lock_(locked(folder, resume)), trainer_(config) {
     for (const auto& file : {folder.config(), folder.metrics(), folder.last(), folder.best()})
       remove_unfinished(file);
     std::string from = "there is no checkpoint yet: starting from step 0";
-    // Of a run that was killed before its first regular checkpoint there may be the best.
-    const std::filesystem::path file = std::filesystem::exists(folder.last()) ? folder.last() : folder.best();
-    if (resume && std::filesystem::exists(file)) {
+    if (const std::filesystem::path file = folder.newest(); resume && !file.empty()) {
       const Checkpoint checkpoint(file);
       check_same_model(checkpoint, config);
       check(checkpoint.tokenizer()->serialise() == config.data->tokenizer()->serialise(), "train",
             "{} was trained on other tokens than the data has now; the run cannot go on from it",
             file.string());
+      const std::string other_data = checkpoint.data_changes(*config.data);
+      if (!other_data.empty() && !accept_new_data)
+        throw ConfigError(fmt::format("{}: the data is not what the run was trained on: {}; --accept-new-data goes on with it",
+                                      file.string(), other_data));
       checkpoint.load(trainer_);
       summary_.progress = checkpoint.progress();
       saved_ = file == folder.last();
       from = fmt::format("going on after step {}{}", progress().step,
                          file == folder.last() ? "" : ", of the best checkpoint");
       for (const Change& change : changes(checkpoint.config(), config)) from += "\n  " + change.text();
+      if (!other_data.empty()) {
+        progress() = {.step = progress().step, .pending = progress().pending};
+        from += "\n  new data, so the best loss starts anew: " + other_data;
+      }
     }
     replace_text(folder.config(), kWrittenByTrain + dump_config(config_keys(config)));
     metrics_.emplace(folder.metrics(), progress());
@@ -310,6 +316,12 @@ void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer) {
                     config.model.vocab_size, needed));
 }
 
+std::filesystem::path RunFolder::newest() const {
+  for (const auto& file : {last(), best()})
+    if (std::filesystem::exists(file)) return file;
+  return {};
+}
+
 std::filesystem::path free_run_folder(const std::string& name) {
   for (int n = 1;; ++n)
     if (const std::filesystem::path path = "runs/" + name + "-" + std::to_string(n);
@@ -326,7 +338,8 @@ void check_run_folder(const RunFolder& folder, bool resume) {
   if (resume && !is_run(folder)) throw ConfigError(fmt::format("{} is no run folder", folder.path.string()));
 }
 
-RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet) {
+RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet,
+                        bool accept_new_data) {
   check_run_folder(folder, resume);
   open_device(config.device.device());
   if (config.trainer.audit) {
@@ -336,7 +349,7 @@ RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool r
           "the model failed its audit: {}trainer.audit=false would skip this",
           text(reports));
   }
-  return Run(config, folder, resume, quiet).run();
+  return Run(config, folder, resume, quiet, accept_new_data).run();
 }
 
 }  // namespace bonsai

@@ -14,6 +14,9 @@ struct RunFolder {
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
   std::filesystem::path last() const { return path / "checkpoints/last/checkpoint.safetensors"; }
   std::filesystem::path best() const { return path / "checkpoints/best/checkpoint.safetensors"; }
+  // What a resumed run goes on from: the last, or the best, where a kill before the first regular checkpoint left only
+  // that; empty where there is none.
+  std::filesystem::path newest() const;
 };
 
 struct RunSummary {
@@ -33,6 +36,8 @@ void check_run_folder(const RunFolder& folder, bool resume);
 
 // Trains until max_steps, early stop or a signal, in a folder that passes check_run_folder. To resume, the
 // run goes on from its last checkpoint, to the same bytes as one that never stopped. The data is prepared.
-RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet);
+// Other data than it began with is refused, unless it is accepted: then the best loss starts anew.
+RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet,
+                        bool accept_new_data = false);
 
 }  // namespace bonsai

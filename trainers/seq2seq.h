@@ -12,6 +12,7 @@ class Seq2Seq final : public Task {
   std::string name() const override { return "seq2seq"; }
   void visit(Visitor& v) override;
   void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) override;
+  DataIdentity identity() const override { return drawn_with(seed_); }
   int64_t vocab_size() const override { return alphabet_ + 2; }
   std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
   bool has_source() const override { return true; }

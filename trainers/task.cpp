@@ -3,9 +3,30 @@
 #include <algorithm>
 #include <limits>
 
+#include "framework/config/document.h"
+#include "framework/config/print.h"
 #include "framework/ops/ops.h"
 
 namespace bonsai {
+
+void Task::evaluate_file(const std::filesystem::path&, bool) {
+  throw ConfigError(fmt::format("--data: a model of the task {} reads no text file", name()));
+}
+
+DataIdentity Task::identity() const {
+  KeyCollector keys;
+  const_cast<Task&>(*this).visit(keys);  // which only reads
+  DataIdentity identity;
+  for (const ConfigKey& key : keys.take())
+    if (!key.is_section()) identity["data." + key.path] = key.text();
+  return identity;
+}
+
+DataIdentity Task::drawn_with(uint64_t seed) const {
+  DataIdentity identity = Task::identity();
+  identity["trainer.seed"] = std::to_string(seed);
+  return identity;
+}
 
 Batch Task::prompt(const Tokenizer& tokenizer, const std::string& text) const {
   const std::vector<int32_t> ids = tokenizer.encode(text);

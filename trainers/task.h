@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,9 @@ struct Evaluation {
   double exact_match = NAN;  // share of sequences answered without a mistake, where the task has answers
 };
 
+// What determines a task's data, by name: "validation_fraction" is "0.1", "training" "900 tokens, checksum ...".
+using DataIdentity = std::map<std::string, std::string>;
+
 class Task {
  public:
   virtual ~Task() = default;
@@ -35,10 +39,16 @@ class Task {
 
   // Relative paths from now on stand below this folder.
   virtual void resolve(const std::filesystem::path&) {}
-  // The file that prepare() would look for in vain; empty where nothing is missing.
-  virtual std::filesystem::path missing_file() const { return {}; }
+  // The file that prepare() reads; empty where it reads none.
+  virtual std::filesystem::path file() const { return {}; }
+  // prepare() will read this file, and only to evaluate on it: on the part of it that training would hold back, or on the
+  // whole. A ConfigError where the task reads no file.
+  virtual void evaluate_file(const std::filesystem::path& file, bool whole);
   // Reads or makes the data. A tokenizer is given where a checkpoint has one.
   virtual void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) = 0;
+  // A run goes on only with the data that it began with: the same identity, once prepared. The keys of the data section,
+  // unless the task knows better.
+  virtual DataIdentity identity() const;
   virtual int64_t vocab_size() const = 0;
   virtual std::shared_ptr<Tokenizer> tokenizer() const = 0;
   virtual bool has_source() const { return false; }  // for an encoder
@@ -57,9 +67,11 @@ class Task {
   virtual int32_t end_token(const Tokenizer&) const { return -1; }  // what ends an answer; -1: nothing does
   // The most tokens that an answer to this prompt has, an end token included.
   virtual int64_t answer_length(const Batch& prompt, int64_t block_size) const;
-};
 
-constexpr int32_t kIgnore = -100;  // a target that does not count
+ protected:
+  // Of a task that draws its sequences: the keys, and the run's seed.
+  DataIdentity drawn_with(uint64_t seed) const;
+};
 
 Source source_of(const Batch& batch);
 

@@ -1,0 +1,30 @@
+// A checksum to notice that bytes have changed, not to resist someone who changes them on purpose.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace bonsai {
+
+// FNV-1a, 64 bits: one flipped byte anywhere changes it.
+class Checksum {
+ public:
+  void add(const void* data, size_t bytes) {
+    const auto* at = static_cast<const unsigned char*>(data);
+    for (size_t i = 0; i < bytes; ++i) hash_ = (hash_ ^ at[i]) * 0x100000001b3;
+  }
+  void add(const std::string& text) {
+    const uint64_t size = text.size();
+    add(&size, sizeof size);
+    add(text.data(), text.size());
+  }
+  std::string text() const { return fmt::format("{:016x}", hash_); }
+
+ private:
+  uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+}  // namespace bonsai
