@@ -9,7 +9,7 @@
 #include "framework/ops/ops.h"
 #include "tests/support.h"
 
-// Under the address sanitizer a size beyond its limit is to be refused like anywhere else.
+// Under a sanitizer a size beyond its limit is to be refused like anywhere else.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
 
