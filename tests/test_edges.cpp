@@ -64,6 +64,66 @@ TEST(LayerNorm, AConstantRowGivesTheBiasAndFiniteGradients) {
       }
 }
 
+using Norm = std::function<Tensor(const Tensor& x, const Tensor& weight, double eps)>;
+const std::pair<const char*, Norm> kNorms[] = {
+    {"rms_norm", [](const Tensor& x, const Tensor& w, double eps) { return rms_norm(x, w, eps); }},
+    {"layer_norm", [](const Tensor& x, const Tensor& w, double eps) { return layer_norm(x, w, {}, eps); }}};
+
+// The norm of the row times `size`, and its gradients; that of x times `size`, as it shrinks when the row grows.
+std::vector<Tensor> norm_of(const Norm& norm, DType dtype, std::vector<double> of, double size, double eps) {
+  const auto n = static_cast<int64_t>(of.size());
+  for (double& x : of) x *= size;
+  const Result r = differentiate([&](const auto& in) { return norm(in[0], in[1], eps); },
+                                 {row(of, dtype), random_tensor({n}, dtype, 2)});
+  std::vector<double> dx = r.gradients[0].values();
+  for (double& d : dx) d *= size;
+  return {r.y, row(dx, DType::f64), r.gradients[1]};
+}
+
+// B51: squares overflow from 1e19 on in f32, and from 1e154 on in f64; below 1e-23 and 1e-162 they are 0.
+TEST(Norms, HugeAndTinyRowsAreNormalisedAsOthers) {
+  const std::vector<double> f32 = {1e-42, 1e-38, 1e-25, 1e-18, 1e-10, 1, 1e10, 1e15, 1e18, 1e19, 1e25, 3e38};
+  const std::vector<double> f64 = {1e-308, 1e-200, 1e-150, 1, 1e150, 1e200, 1e300, 1.7e308};
+  for (const auto& [name, norm] : kNorms)
+    for (const DType dtype : {DType::f32, DType::f64})
+      for (const double s : dtype == DType::f32 ? f32 : f64) {
+        SCOPED_TRACE(fmt::format("{} of {} times {:g}", name, name_of(dtype), s));
+        const Tensor y = norm(row({s, -s, s, -s}, dtype), full({4}, 1, dtype), 0);
+        expect_values(y, {1, -1, 1, -1}, 1e-6);
+      }
+}
+
+TEST(Norms, HugeAndTinyRowsHaveTheGradientsOfOthers) {
+  std::vector<double> wide, few = {0.5, -1, 0.25, 0.75, -0.5};
+  for (int i = 0; i < 307; ++i) wide.push_back(std::sin(i * i));
+  for (const auto& [name, norm] : kNorms)
+    for (const auto& [dtype, tolerance] : kTypes)
+      for (const double s : dtype == DType::f32 ? std::vector{1e-25, 1e-18, 1e19, 1e30, 3e37}
+                                                : std::vector{1e-300, 1e-200, 1e160, 1e300})
+        for (const auto& of : {few, wide}) {
+          const auto right = norm_of(norm, DType::f64, of, 1, 0), got = norm_of(norm, dtype, of, s, 0);
+          const char* const what[] = {"result", "gradient of x", "gradient of weight"};
+          for (int i = 0; i < 3; ++i)
+            EXPECT_LE(relative_error(got[i], right[i]), 2 * tolerance)
+                << what[i] << ", " << name << " " << name_of(dtype) << " times " << s << ", " << of.size();
+        }
+}
+
+// What scaling must not change: eps counts as before, a constant row stays 0, NaN and infinity are not hidden.
+TEST(Norms, RowsOfOneSizeAndEpsAreTakenAsTheyAre) {
+  for (const auto& [name, norm] : kNorms) {
+    SCOPED_TRACE(name);
+    const Tensor one = full({4}, 1);
+    const double s = 1e-17, half = std::sqrt(0.5);
+    expect_values(norm(row({s, -s, s, -s}, DType::f32), one, s * s), {half, -half, half, -half}, 1e-6);
+    for (const double eps : {1e-5, 1e-35}) expect_values(norm(full({1, 4}, 0), one, eps), {0, 0, 0, 0});
+    for (const double bad : {kInf, std::nan("")})
+      EXPECT_TRUE(std::isnan(norm(row({1, bad, 1, 2}, DType::f32), one, 1e-5).values()[1]));
+  }
+  for (const double size : {1e-30, 1.0, 3e38})
+    expect_values(layer_norm(full({1, 4}, size), full({4}, 1), {}, 1e-35), {0, 0, 0, 0});
+}
+
 struct Logits {
   std::vector<double> of;       // B05
   std::vector<double> weights;  // their softmax

@@ -1,6 +1,7 @@
 // The kernels of backward with a part of their formula changed: those of rows, tables and attention.
 #include <array>
 
+#include "framework/backend/norm.h"
 #include "framework/checks/planting.h"
 
 namespace bonsai::planting {
@@ -52,16 +53,16 @@ void norms(Mutants& all) {
                                         double mean, double hat) {
     if (!dx.data) return;
     rows(x, [&](int64_t at, int64_t n) {
-      const double *in = x.as<double>() + at, *d = dy.as<double>() + at,
-                   *s = stats.as<double>() + 2 * (at / n);
-      const auto x_hat = [&](int64_t i) { return (in[i] - in[0] - s[0]) * s[1]; };
+      const double *in = x.as<double>() + at, *d = dy.as<double>() + at;
+      const auto s = stats.as<LayerNormStats<double>>()[at / n];
+      const auto x_hat = [&](int64_t i) { return (in[i] - in[0] - s.mean) * s.rstd; };
       double sum = 0, sum_hat = 0;
       for (int64_t i = 0; i < n; ++i)
         sum += w.as<double>()[i] * d[i], sum_hat += w.as<double>()[i] * d[i] * x_hat(i);
       for (int64_t i = 0; i < n; ++i)
         dx.as<double>()[at + i] =
-            s[1] * (own * w.as<double>()[i] * d[i] - mean * sum / static_cast<double>(n) -
-                    hat * x_hat(i) * sum_hat / static_cast<double>(n));
+            s.rstd * (own * w.as<double>()[i] * d[i] - mean * sum / static_cast<double>(n) -
+                      hat * x_hat(i) * sum_hat / static_cast<double>(n));
     });
   };
   add(all, &KernelTable::layer_norm_backward, "w dy left out",
@@ -100,7 +101,8 @@ void norms(Mutants& all) {
                                       double pull) {
     if (!dx.data) return;
     rows(x, [&](int64_t at, int64_t n) {
-      const double *in = x.as<double>() + at, *d = dy.as<double>() + at, r = stats.as<double>()[at / n];
+      const double *in = x.as<double>() + at, *d = dy.as<double>() + at;
+      const double r = stats.as<RmsNormStats<double>>()[at / n].r;
       double sum = 0;
       for (int64_t i = 0; i < n; ++i) sum += w.as<double>()[i] * d[i] * in[i];
       for (int64_t i = 0; i < n; ++i)

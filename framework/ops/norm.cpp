@@ -1,4 +1,4 @@
-// Layer norm and RMS norm over the last axis. Two numbers a row are saved, the output is recomputed.
+// Layer norm and RMS norm over the last axis. A row's statistics (backend/norm.h) are saved, its output is recomputed.
 #include "framework/autograd/record.h"
 #include "framework/ops/axes.h"
 #include "framework/ops/broadcast.h"
@@ -22,7 +22,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   if (bias) check_row_parameter("layer_norm", x, bias);
   check_eps("layer_norm", eps);
   Tensor y = empty_like(x);
-  Tensor stats = empty({x.shape().rows(), 2}, x.dtype(), x.device());
+  Tensor stats = empty({x.shape().rows(), 3}, x.dtype(), x.device());
   kernels(x).layer_norm(view(x), view(weight), view(bias), eps, mut(y), mut(stats));
   return record("layer_norm", {x, weight, bias}, y, {x, weight, stats}, NoArgs{},
                 [](Tensor dy, Saved& s, Sink& sink, NoArgs) -> Grads {
@@ -38,7 +38,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   check_row_parameter("rms_norm", x, weight);
   check_eps("rms_norm", eps);
   Tensor y = empty_like(x);
-  Tensor stats = empty({x.shape().rows()}, x.dtype(), x.device());
+  Tensor stats = empty({x.shape().rows(), 2}, x.dtype(), x.device());
   kernels(x).rms_norm(view(x), view(weight), eps, mut(y), mut(stats));
   return record("rms_norm", {x, weight}, y, {x, weight, stats}, NoArgs{},
                 [](Tensor dy, Saved& s, Sink& sink, NoArgs) -> Grads {

@@ -41,6 +41,41 @@ TEST(CudaEdges, RowsOfEveryWidth) {
       }
 }
 
+// B51: squares overflow from 1e19 on in f32, and from 1e154 on in f64; below 1e-23 and 1e-162 they are 0.
+TEST(CudaEdges, NormsOfHugeAndTinyRows) {
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const int64_t n : {4, 1000, 1026})
+      for (const double s : dtype == DType::f32 ? std::vector{1e-42, 1e-25, 1e19, 3e38} : std::vector{1e-200, 1e200}) {
+        std::vector<double> values, signs;
+        for (int64_t i = 0; i < n; ++i) signs.push_back(i % 2 ? -1 : 1), values.push_back(signs.back() * s);
+        const Tensor x = tensor({1, n}, values, dtype), one = full({n}, 1, dtype);
+        const Call rms = [](const auto& in) { return rms_norm(in[0], in[1], 0); };
+        const Call layer = [](const auto& in) { return layer_norm(in[0], in[1], {}, 0); };
+        for (const Call& norm : {rms, layer}) {
+          expect_values(on_cuda(norm)({x, one}), signs, tolerance);
+          if (s > 1e-40) expect_same_on_cuda(at("a norm", dtype, {n}), norm, {x, random_tensor({n}, dtype, 2)}, tolerance);
+        }
+      }
+}
+
+// The norm of gradients whose squares f32 does not hold.
+TEST(CudaEdges, TheNormOfHugeAndTinyGradients) {
+  for (const Device device : {Device{}, kCuda})
+    for (const double g : {1e-30, 1.0, 1e20, 3e38}) {
+      const Tensor gradients = full({10'000}, g).to(device);
+      Tensor state = full({sizeof(StepState) / sizeof(int32_t)}, 0, DType::i32).to(device);
+      auto* const on_device = static_cast<StepState*>(state.mutable_data());
+      kernels(device, DType::f32).begin_update(1, 1, 1, 1, on_device);
+      kernels(device, DType::f32).gradient_norm(view(gradients), 1, on_device);
+      StepState got;
+      const Tensor host = state.to(Device{});
+      std::memcpy(&got, host.data(), sizeof got);
+      EXPECT_NEAR(got.gradient_norm / g, 100, 1e-4) << name_of(device) << " " << g;
+      EXPECT_NEAR(got.factor, g < 1 ? 1 : 0.01 / g, 1e-5 * got.factor) << name_of(device) << " " << g;
+      EXPECT_EQ(got.finite, 1);
+    }
+}
+
 // The sum of all, of squares: the numbers' own sum nearly cancels, and its rounding with it does not.
 const Call kSquares = [](const std::vector<Tensor>& in) { return sum(mul(in[0], in[0])); };
 

@@ -47,7 +47,7 @@ struct Activations {
   Tensor x = numbers({rows, width}), other = numbers({rows, width}), y = numbers({rows, width});
   Tensor weight = numbers({width}), bias = numbers({width}), row_gradient = zero({width}),
          row_gradient_2 = zero({width});
-  Tensor stats = numbers({rows, 2}), one_a_row = numbers({rows, 1});
+  Tensor stats = full({rows, 3}, 1, element), one_a_row = numbers({rows, 1});
   std::string sizes() const { return fmt::format("{}x{}", rows, width); }
 };
 
@@ -88,11 +88,10 @@ void add_rows(std::vector<Row>& rows, Activations a) {
     table().layer_norm_backward(view(a.x), view(a.weight), view(a.stats), view(a.other), mut(a.y),
                                 gradient(a.row_gradient), gradient(a.row_gradient_2));
   });
-  Tensor rms = numbers({a.rows});
   add("rms_norm",
-      [a, rms]() mutable { table().rms_norm(view(a.x), view(a.weight), 1e-5, mut(a.y), mut(rms)); });
-  add("rms_norm_backward", [a, rms, gradient]() mutable {
-    table().rms_norm_backward(view(a.x), view(a.weight), view(rms), view(a.other), mut(a.y),
+      [a]() mutable { table().rms_norm(view(a.x), view(a.weight), 1e-5, mut(a.y), mut(a.stats)); });
+  add("rms_norm_backward", [a, gradient]() mutable {
+    table().rms_norm_backward(view(a.x), view(a.weight), view(a.stats), view(a.other), mut(a.y),
                               gradient(a.row_gradient));
   });
   add("column_sums", [a, gradient]() mutable { table().column_sums(view(a.x), gradient(a.row_gradient)); });
