@@ -1,13 +1,18 @@
 // Without a device there is nothing to test, which is no failure: the last line says which of the two it was.
+// BONSAI_TEST_DEVICE is the index of the device, which is 0 otherwise.
 #include <cstdio>
+#include <cstdlib>
 
 #include "framework/backend/backend.h"
+#include "framework/backend/load_cuda.h"
 #include "tests/ran_tests.h"
 
 constexpr int kSkipped = 77;  // known to ctest
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  const char* const index = std::getenv("BONSAI_TEST_DEVICE");
+  bonsai::cuda::load(index ? std::atoi(index) : 0);  // a process keeps the device that it asks for first
   const bonsai::CudaInfo cuda = bonsai::cuda_info();
   if (!cuda.usable) {
     std::printf("not run: %s\n", cuda.text.c_str());

@@ -112,6 +112,20 @@ TEST(CudaEdges, ProductsOfEverySize) {
         }
 }
 
+// What cuBLASLt may count on is the alignment of these very operands: a slice has as little as one element's.
+TEST(CudaEdges, ProductsOfSlices) {
+  constexpr int64_t k = 5, m = 3, n = 7;
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const int64_t i : {0, 1, 2, 4})
+      for (const int64_t j : {0, 1, 2, 4})
+        expect_same_on_cuda(at("linear of slices from rows", dtype, {i, j}),
+                            [=](const auto& in) {
+                              return linear(slice(in[0], 0, i, i + m), slice(in[1], 0, j, j + n), in[2]);
+                            },
+                            {random_tensor({m + 4, k}, dtype), random_tensor({n + 4, k}, dtype, 2), random_tensor({n}, dtype, 3)},
+                            tolerance);
+}
+
 // All four transpositions, and leading axes that broadcast: products of their own, or added into one result.
 TEST(CudaEdges, ProductsInBatches) {
   struct Case {

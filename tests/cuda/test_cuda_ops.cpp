@@ -1,6 +1,7 @@
 // Every row of the op table on the CUDA device: against the CPU, and its gradients against differences.
 #include "framework/checks/gradcheck.h"
 #include "framework/checks/op_cases.h"
+#include "framework/ops/ops.h"
 #include "tests/cuda/device.h"
 
 namespace bonsai::test {
@@ -32,6 +33,29 @@ TEST(CudaOps, EveryGradientAgreesWithDifferences) {
     const GradcheckReport report = gradcheck(row.name(), on_cuda(row.call), make_inputs(row, DType::f64));
     EXPECT_TRUE(report.passed()) << report.text();
   }
+}
+
+// Every kernel with barriers and shared memory once, and small: what a race checker can watch in its time.
+TEST(CudaOps, KernelsWithSharedMemoryAgreeWithTheCpu) {
+  const auto random = [](const Shape& shape, uint64_t seed) { return random_tensor(shape, DType::f32, seed); };
+  const Tensor x = random({2, 1025}, 1), w = random({1025}, 2), q = random({1, 1, 19, 24}, 3), bias = random({1, 1, 19, 19}, 4);
+  const Tensor ids = tensor({2}, {3, 1024}, DType::i32);
+  const struct {
+    const char* name;
+    Call call;
+    std::vector<Tensor> inputs;
+  } cases[] = {
+      {"layer_norm", [](const auto& in) { return layer_norm(in[0], in[1], in[2], 1e-5); }, {x, w, w}},
+      {"rms_norm", [](const auto& in) { return rms_norm(in[0], in[1], 1e-5); }, {x, w}},
+      {"softmax", [](const auto& in) { return softmax(in[0]); }, {x}},
+      {"log_softmax", [](const auto& in) { return log_softmax(in[0]); }, {x}},
+      {"cross_entropy", [](const auto& in) { return cross_entropy(in[0], in[1]); }, {x, ids}},
+      {"max", [](const auto& in) { return max(in[0], -1); }, {x}},
+      {"sum", [](const auto& in) { return sum(in[0], -1); }, {x}},
+      {"sum of columns", [](const auto& in) { return sum(in[0], 0); }, {x}},
+      {"attention", [](const auto& in) { return scaled_dot_product_attention(in[0], in[0], in[0], {.bias = in[1]}); }, {q, bias}},
+  };
+  for (const auto& c : cases) expect_same_on_cuda(c.name, c.call, c.inputs, 1e-5);
 }
 
 // The same bits each time: no order is left to chance.

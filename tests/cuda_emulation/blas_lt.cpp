@@ -28,11 +28,23 @@ struct Layout {
   uint64_t rows, columns;
   int64_t ld, stride = 0;
 };
+// In bytes, of A, B, C and D.
+struct Alignments {
+  std::array<uint32_t, 4> bytes{256, 256, 256, 256};
+};
 struct Preference {
   uint64_t workspace = 0;
+  Alignments alignments;
 };
+struct Algorithm {
+  uint64_t mark = 0;  // kFound: made by the heuristic
+  Alignments alignments;
+};
+constexpr uint64_t kFound = 0x616c676f;
 static_assert(sizeof(Description) <= sizeof(cublasLtMatmulDescOpaque_t) &&
-              sizeof(Layout) <= sizeof(cublasLtMatrixLayoutOpaque_t));
+              sizeof(Layout) <= sizeof(cublasLtMatrixLayoutOpaque_t) &&
+              sizeof(Preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t) &&
+              sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
 template <class Mine, class Theirs>
 Mine& in(Theirs* opaque) {
@@ -121,6 +133,16 @@ std::optional<Product> product_of(const Description& o, const Layouts& l, std::s
   if (has_bias(o.epilogue)) p.bias = o.bias;
   if (has_aux(o.epilogue)) p.aux = {o.aux, o.aux_ld, o.aux_stride};
   return p;
+}
+
+// An algorithm reads and writes as many bytes at once as the alignments allow for which it was found.
+std::string problem_of_algorithm(const Algorithm& chosen, const std::array<const void*, 4>& matrices) {
+  if (chosen.mark != kFound) return "an algorithm that no heuristic has found";
+  for (size_t i = 0; i < matrices.size(); ++i)
+    if (const uint32_t bytes = chosen.alignments.bytes[i]; reinterpret_cast<uintptr_t>(matrices[i]) % bytes != 0)
+      return std::string(1, "ABCD"[i]) + " is not aligned to the " + std::to_string(bytes) +
+             " bytes for which its algorithm was found";
+  return "";
 }
 
 std::string problem_of_epilogue(const Description& o, const Product& p) {
@@ -230,8 +252,16 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* value, size_t bytes) {
   const Call call("cublasLtMatmulPreferenceSetAttribute", __builtin_return_address(0));
-  if (attribute != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return CUBLAS_STATUS_SUCCESS;
-  return set(in<Preference>(preference).workspace, value, bytes, "MatmulPreferenceSetAttribute");
+  const char* who = "MatmulPreferenceSetAttribute";
+  auto& p = in<Preference>(preference);
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return set(p.workspace, value, bytes, who);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return set(p.alignments.bytes[0], value, bytes, who);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return set(p.alignments.bytes[1], value, bytes, who);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return set(p.alignments.bytes[2], value, bytes, who);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return set(p.alignments.bytes[3], value, bytes, who);
+    default: return CUBLAS_STATUS_SUCCESS;
+  }
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
@@ -249,16 +279,21 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return no(CUBLAS_STATUS_NOT_SUPPORTED, std::string("MatmulAlgoGetHeuristic: ") + why);
   if (!product_of(in<Description>(desc), layouts, problem))
     return no(CUBLAS_STATUS_INVALID_VALUE, "MatmulAlgoGetHeuristic: " + problem);
+  if (options().algorithms == Algorithms::none) return CUBLAS_STATUS_NOT_SUPPORTED;
   results[0] = {};  // needs no workspace
   *found = 1;
+  if (options().algorithms == Algorithms::unusable)
+    results[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
+  else
+    in<Algorithm>(&results[0].algo) = {kFound, in<Preference>(preference).alignments};
   return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t layout_a, const void* b, cublasLtMatrixLayout_t layout_b,
                               const void* beta, const void* c, cublasLtMatrixLayout_t layout_c, void* d,
-                              cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t*, void* workspace,
-                              size_t bytes, cudaStream_t stream) {
+                              cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t* algorithm,
+                              void* workspace, size_t bytes, cudaStream_t stream) {
   const Call call("cublasLtMatmul", __builtin_return_address(0));
   if (h != reinterpret_cast<cublasLtHandle_t>(&lt_handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (!desc || !layout_a || !layout_b || !layout_c || !layout_d || !alpha || !beta)
@@ -271,6 +306,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
   std::string problem;
   std::optional<Product> p = product_of(description, layouts, problem);
   if (p) problem = problem_of_epilogue(description, *p);
+  if (problem.empty() && algorithm) problem = problem_of_algorithm(in<const Algorithm>(algorithm), {a, b, c, d});
   for (const void* scalar : {alpha, beta})
     if (in_device_range(reinterpret_cast<uintptr_t>(scalar)))
       problem = "alpha and beta must be host pointers";

@@ -21,6 +21,7 @@ extern "C" void bonsai_emulation_counts(int64_t* out);
 namespace emulation {
 
 enum class Order { forward, reverse, random };  // of blocks, warps and lanes
+enum class Algorithms { found, none, unusable };  // what cuBLASLt's heuristic says
 
 struct Options {
   Order order = Order::forward;
@@ -29,6 +30,8 @@ struct Options {
   bool host_guard = false;  // host code faults on device memory
   bool quiet = false;       // reports are kept, but not printed
   size_t memory = size_t{8} << 30;
+  int devices = 1;  // all with the same memory
+  Algorithms algorithms = Algorithms::found;
 };
 Options& options();
 
@@ -66,7 +69,7 @@ void report(const std::string& what);
 cudaError_t refuse(cudaError_t status, const std::string& what);
 cudaError_t set_last(cudaError_t status);
 cudaError_t broken();  // after a report, what every call returns
-std::string name_of(const void* kernel);
+const std::string& name_of(const void* kernel);
 std::string line_of(const void* code);  // "file.cu:12", or nothing without debug information
 std::string text_of(const Place& place);
 
@@ -132,6 +135,9 @@ void run_grid(const Shape& shape, const Kernel& kernel);
 
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
 bool check_stream(cudaStream_t stream);
+// Why this thread, with its current device, cannot start work on the stream, or nothing.
+std::string problem_of_device(cudaStream_t stream);
+int& current_device();  // of this thread
 void finish(cudaStream_t stream);  // all of its work
 void finish_all();
 // Works off what the default stream waits for, or what waits for the default stream.

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <memory>
-#include <unordered_map>
+#include <utility>
 
 #include "tests/cuda_emulation/sanitizer.h"
 #include "tests/cuda_emulation/scheduler.h"
@@ -32,8 +33,9 @@ Shared& shared() {
   static Shared& s = *new Shared;
   return s;
 }
-std::unordered_map<const void*, size_t>& limits() {
-  static auto& l = *new std::unordered_map<const void*, size_t>;
+// By kernel and device.
+std::map<std::pair<const void*, int>, size_t>& limits() {
+  static auto& l = *new std::map<std::pair<const void*, int>, size_t>;
   return l;
 }
 
@@ -81,10 +83,10 @@ void run_blocks(const Shape& shape) {
 }  // namespace
 
 size_t shared_limit(const void* kernel) {
-  const auto it = limits().find(kernel);
+  const auto it = limits().find({kernel, current_device()});
   return it == limits().end() ? 0 : it->second;
 }
-void set_shared_limit(const void* kernel, size_t bytes) { limits()[kernel] = bytes; }
+void set_shared_limit(const void* kernel, size_t bytes) { limits()[{kernel, current_device()}] = bytes; }
 
 void begin_shared() {
   Shared& s = shared();
@@ -148,6 +150,8 @@ cudaError_t launch(const Shape& shape, const Kernel& kernel) {
   if (const char* problem = problem_of(shape, shared_limit(kernel.function)))
     return refuse(cudaErrorInvalidConfiguration, "launch of " + name_of(kernel.function) + ": " + problem);
   if (!check_stream(shape.stream)) return cudaErrorInvalidResourceHandle;
+  if (const std::string problem = problem_of_device(shape.stream); !problem.empty())
+    return refuse(cudaErrorInvalidResourceHandle, "launch of " + name_of(kernel.function) + ": " + problem);
   ++counts().launches;
   if (!options().lazy) {
     order_with_default(shape.stream);

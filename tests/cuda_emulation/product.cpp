@@ -159,6 +159,8 @@ cublasStatus_t refuse_product(cublasStatus_t status, const std::string& problem)
 cublasStatus_t enqueue_product(const Product& p, cudaStream_t stream, const char* who) {
   if (p.m == 0 || p.n == 0 || p.batch == 0) return CUBLAS_STATUS_SUCCESS;
   if (broken() || !check_matrices(p, who)) return CUBLAS_STATUS_EXECUTION_FAILED;
+  if (const std::string problem = problem_of_device(stream); !problem.empty())
+    return refuse_product(CUBLAS_STATUS_EXECUTION_FAILED, std::string(who) + ": " + problem);
   const cudaError_t status = enqueue(stream, [p, who = std::string(who)] {
     if (!check_matrices(p, who)) return;
     const Open open;

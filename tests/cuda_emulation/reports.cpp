@@ -34,6 +34,16 @@ Options from_environment() {
                  order);
   if (const char* seed = std::getenv("BONSAI_EMULATION_SEED"))
     o.seed = static_cast<unsigned>(std::strtoul(seed, nullptr, 10));
+  const char* algorithms = std::getenv("BONSAI_EMULATION_ALGORITHMS");
+  const std::string which = algorithms && *algorithms ? algorithms : "found";
+  if (which == "none")
+    o.algorithms = Algorithms::none;
+  else if (which == "unusable")
+    o.algorithms = Algorithms::unusable;
+  else if (which != "found")
+    std::fprintf(stderr, "[emulation] BONSAI_EMULATION_ALGORITHMS=%s is none of found, none, unusable\n",
+                 algorithms);
+  if (const char* devices = std::getenv("BONSAI_EMULATED_DEVICES")) o.devices = std::atoi(devices);
   o.lazy = set("BONSAI_EMULATION_LAZY");
   o.host_guard = set("BONSAI_EMULATION_HOST_GUARD");
   o.quiet = set("BONSAI_EMULATION_QUIET");
@@ -138,7 +148,7 @@ cudaError_t refuse(cudaError_t status, const std::string& what) {
 cudaError_t set_last(cudaError_t status) { return state().last = status; }
 cudaError_t broken() { return state().broken; }
 
-std::string name_of(const void* kernel) {
+const std::string& name_of(const void* kernel) {
   std::string& name = state().names[kernel];
   if (!name.empty()) return name;
   if (const auto found = look_up(kernel); !found.empty()) name = found.back().first;

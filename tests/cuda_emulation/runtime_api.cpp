@@ -156,18 +156,19 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = options().devices;
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current_device();
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
   const Call call("cudaSetDevice", __builtin_return_address(0));
-  return device == 0
-             ? cudaSuccess
-             : refuse(cudaErrorInvalidDevice, "cudaSetDevice: there is no device " + std::to_string(device));
+  if (device < 0 || device >= options().devices)
+    return refuse(cudaErrorInvalidDevice, "cudaSetDevice: there is no device " + std::to_string(device));
+  current_device() = device;
+  return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = CUDART_VERSION;
@@ -178,6 +179,12 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 
+// The real one's names are mangled.
+cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
+  const Call call("cudaFuncGetName", __builtin_return_address(0));
+  *name = name_of(kernel).c_str();
+  return broken();
+}
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   const Call call("cudaFuncSetAttribute", __builtin_return_address(0));
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
@@ -191,7 +198,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   const Call call("cudaGetDeviceProperties", __builtin_return_address(0));
-  if (device != 0) return refuse(cudaErrorInvalidDevice, "cudaGetDeviceProperties: no such device");
+  if (device < 0 || device >= options().devices) return refuse(cudaErrorInvalidDevice, "cudaGetDeviceProperties: no such device");
   *p = cudaDeviceProp{};
   std::snprintf(p->name, sizeof p->name, "emulated device (limits of an H200)");
   p->major = 9;

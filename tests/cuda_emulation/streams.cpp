@@ -27,6 +27,7 @@ struct Item {
 struct Stream {
   std::deque<Item> items;
   bool blocking = true;
+  int device = 0;
 };
 
 struct State {
@@ -79,6 +80,18 @@ Event* known(cudaEvent_t e, const char* call) {
 
 }  // namespace
 
+int& current_device() {
+  thread_local int device = 0;
+  return device;
+}
+
+std::string problem_of_device(cudaStream_t s) {
+  const int current = current_device(), device = stream_of(s)->device;
+  if (stream_of(s) == &state().standard || device == current) return "";
+  return "the stream is of device " + std::to_string(device) + ", but the current device of this thread is " +
+         std::to_string(current);
+}
+
 bool check_stream(cudaStream_t s) {
   const auto& all = state().streams;
   if (!s || std::find(all.begin(), all.end(), stream_of(s)) != all.end()) return true;
@@ -121,6 +134,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
   const Call call("cudaStreamCreateWithFlags", __builtin_return_address(0));
   auto* made = new Stream;
   made->blocking = !(flags & cudaStreamNonBlocking);
+  made->device = current_device();
   state().streams.push_back(made);
   *s = reinterpret_cast<cudaStream_t>(made);
   return cudaSuccess;

@@ -155,13 +155,18 @@ class LtProduct {
     ASSERT_EQ(cublasLtMatmulDescSetAttribute(operation_, attribute, &value, sizeof value),
               CUBLAS_STATUS_SUCCESS);
   }
-  cublasStatus_t heuristic() {
+  // For matrices that all have this alignment.
+  cublasStatus_t heuristic(uint32_t alignment = 256) {
     cublasLtMatmulPreference_t preference = nullptr;
     cublasLtMatmulPreferenceCreate(&preference);
     const size_t workspace = 1 << 20;
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                          sizeof workspace);
-    cublasLtMatmulHeuristicResult_t result{};
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      if (alignment != 256)  // its default
+        cublasLtMatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof alignment);
     int found = 0;
     const auto status =
         cublasLtMatmulAlgoGetHeuristic(lt_, operation_, a_, b_, d_, d_, preference, 1, &result, &found);
@@ -170,11 +175,12 @@ class LtProduct {
     return status;
   }
   template <class T>
-  cublasStatus_t run(const T* a, const T* b, T* d) {
+  cublasStatus_t run(const T* a, const T* b, T* d, const cublasLtMatmulAlgo_t* algorithm = nullptr) {
     const T one = 1, zero = 0;
-    return cublasLtMatmul(lt_, operation_, &one, a, a_, b, b_, &zero, d, d_, d, d_, nullptr, nullptr, 0,
+    return cublasLtMatmul(lt_, operation_, &one, a, a_, b, b_, &zero, d, d_, d, d_, algorithm, nullptr, 0,
                           nullptr);
   }
+  cublasLtMatmulHeuristicResult_t result{};  // the heuristic's
 
  private:
   cublasLtHandle_t lt_ = nullptr;
@@ -237,6 +243,54 @@ TEST(EmulatedBlasLt, refuses_what_the_real_one_does) {
   EXPECT_NE(std::string(bonsai_emulation_errors()).find("cublasLtMatmul bias: expected 32 bytes"),
             std::string::npos);
   emulation::options().quiet = false;
+}
+
+// What a caller does that ignores how many algorithms were found, or their state.
+TEST(EmulatedBlasLt, an_algorithm_that_was_not_found) {
+  const auto kept = emulation::options();
+  emulation::options().quiet = true;
+  const DeviceArray<float> x(std::vector<float>(64)), y(64);
+  const std::string words = "cublasLtMatmul: an algorithm that no heuristic has found";
+  const auto refused = [&](LtProduct& product) {
+    EXPECT_EQ(product.run(x.data(), x.data(), y.data(), &product.result.algo), CUBLAS_STATUS_INVALID_VALUE);
+    EXPECT_NE(std::string(bonsai_emulation_errors()).find(words), std::string::npos);
+  };
+  LtProduct product(CUDA_R_32F, CUBLAS_COMPUTE_32F, {8, 8, 8});
+  emulation::options().algorithms = emulation::Algorithms::none;
+  EXPECT_EQ(product.heuristic(), CUBLAS_STATUS_NOT_SUPPORTED);
+  EXPECT_STREQ(bonsai_emulation_errors(), "") << "that there is none is no fault";
+  refused(product);
+  emulation::options().algorithms = emulation::Algorithms::unusable;
+  EXPECT_EQ(product.heuristic(), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(product.result.state, CUBLAS_STATUS_NOT_SUPPORTED);
+  refused(product);
+  emulation::options().algorithms = emulation::Algorithms::found;
+  EXPECT_EQ(product.heuristic(16), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(product.run(x.data(), x.data(), y.data(), &product.result.algo), CUBLAS_STATUS_SUCCESS);
+  emulation::options() = kept;
+}
+
+TEST(EmulatedBlasLt, matrices_less_aligned_than_the_heuristic_was_told) {
+  const auto kept = emulation::options();
+  emulation::options().quiet = true;
+  const DeviceArray<float> x(std::vector<float>(68)), y(68);  // each aligned to 16 bytes
+  LtProduct product(CUDA_R_32F, CUBLAS_COMPUTE_32F, {8, 8, 8});
+  const auto outcome = [&](uint32_t told, int a, int b, int d) {
+    EXPECT_EQ(product.heuristic(told), CUBLAS_STATUS_SUCCESS);
+    const auto status = product.run(x.data() + a, x.data() + b, y.data() + d, &product.result.algo);
+    const std::string text = bonsai_emulation_errors();
+    EXPECT_EQ(text.empty(), status == CUBLAS_STATUS_SUCCESS) << text;
+    return text.substr(0, text.find(" (cublas"));
+  };
+  EXPECT_EQ(outcome(16, 0, 0, 0), "");
+  EXPECT_EQ(outcome(4, 1, 2, 3), "");
+  const std::string words = " is not aligned to the 16 bytes for which its algorithm was found";
+  EXPECT_EQ(outcome(16, 1, 0, 0), "cublasLtMatmul: A" + words);
+  EXPECT_EQ(outcome(16, 0, 2, 0), "cublasLtMatmul: B" + words);
+  EXPECT_EQ(outcome(16, 0, 0, 3), "cublasLtMatmul: C" + words);
+  const bool wide = reinterpret_cast<uintptr_t>(x.data()) % 256 == 0;
+  EXPECT_EQ(outcome(256, wide ? 4 : 0, 0, 0).empty(), false) << "the default";
+  emulation::options() = kept;
 }
 
 }  // namespace

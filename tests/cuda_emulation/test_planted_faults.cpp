@@ -9,6 +9,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/cuda_emulation/device_array.h"
@@ -316,6 +317,41 @@ TEST_F(PlantedFaults, streams_and_handles_that_were_destroyed) {
   ASSERT_EQ(cublasCreate(&h), CUBLAS_STATUS_SUCCESS);
   ASSERT_EQ(cublasDestroy(h), CUBLAS_STATUS_SUCCESS);
   expect([&] { cublasSetStream(h, nullptr); }, {"cublasSetStream: no such handle"});
+}
+
+// Each thread has a current device of its own, and begins with device 0.
+TEST_F(PlantedFaults, a_thread_that_has_not_selected_its_device) {
+  emulation::options().devices = 2;
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  cudaStream_t s = nullptr;
+  cublasHandle_t h = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&s), cudaSuccess);
+  ASSERT_EQ(cublasCreate(&h), CUBLAS_STATUS_SUCCESS);
+  ASSERT_EQ(cublasSetStream(h, s), CUBLAS_STATUS_SUCCESS);
+  DeviceArray<float> d(64);
+  const float one = 1;
+  const auto fill = [&] { launch({1, 64, 0, s}, faults::fill, d.data(), 64); };
+  const auto multiply = [&] {
+    cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, d.data(), 4, d.data() + 16, 4, &one, d.data() + 32, 4);
+  };
+  const auto reports_of_thread = [](const std::function<void()>& f) {
+    std::string text;
+    std::thread([&] { text = reports_of(f); }).join();
+    return text;
+  };
+  const std::string words = "the stream is of device 1, but the current device of this thread is 0";
+  EXPECT_NE(reports_of_thread(fill).find("launch of faults::fill: " + words), std::string::npos);
+  EXPECT_NE(reports_of_thread(multiply).find("cublasSgemm: " + words), std::string::npos);
+  EXPECT_EQ(reports_of_thread([&] {
+              cudaSetDevice(1);
+              fill();
+              multiply();
+            }),
+            "");
+  expect([] { cudaSetDevice(2); }, {"cudaSetDevice: there is no device 2"});
+  EXPECT_EQ(cublasDestroy(h), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(cudaStreamDestroy(s), cudaSuccess);
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
 }
 
 TEST_F(PlantedFaults, products_with_wrong_leading_dimensions) {

@@ -1,4 +1,4 @@
-// The check that the backend's library defines, for tests without that library: throws.
+// The checks that the backend's library defines, for tests without that library: they throw.
 #include <stdexcept>
 #include <string>
 
@@ -9,5 +9,6 @@ namespace gpu {
 void check(cudaError_t status, const char* call) {
   if (status != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(status));
 }
+void launched(cudaError_t status, const void*) { check(status, "a kernel's launch"); }
 
 }  // namespace gpu

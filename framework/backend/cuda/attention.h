@@ -257,8 +257,9 @@ inline bool holds(size_t smem) { return smem <= shared_memory(); }
 template <class... P, class... A>
 void launch_tiles(int64_t blocks, size_t smem, void (*kernel)(P...), A&&... args) {
   if (blocks == 0) return;
+  const gpu::Grid grid{static_cast<unsigned>(blocks), kThreads, smem, stream()};
   gpu::allow_smem(kernel, smem);
-  gpu::launch({static_cast<unsigned>(blocks), kThreads, smem, stream()}, kernel, std::forward<A>(args)...);
+  gpu::launch(grid, kernel, std::forward<A>(args)...);
 }
 
 }  // namespace bonsai::cuda::BONSAI_LEVEL

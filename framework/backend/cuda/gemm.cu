@@ -1,6 +1,7 @@
 // Matrix products by cuBLAS, which counts columns first: a row-major C = A B is its C^T = B^T A^T, so the operands change
 // places and nothing is moved. A bias is the epilogue of a cuBLASLt product, in f32; in f64, which has no such epilogue,
-// and in batches, it is laid into C before.
+// in batches, and if cuBLASLt has no algorithm, it is laid into C before.
+#include <array>
 #include <map>
 #include <tuple>
 
@@ -39,6 +40,7 @@ void multiply(const Product& p, real alpha, bool add) {
   gpu::check(run_blas(blas(), op(p.b_transposed), op(p.a_transposed), p.n, p.m, p.k, &alpha, p.b, p.ldb, p.b_step, p.a,
                       p.lda, p.a_step, &beta, p.c, p.ldc, p.c_step, p.count),
              "cublasGemmStridedBatched");
+  gpu::called("cublasGemmStridedBatched");
 }
 
 // What cuBLASLt is told of a product, kept: training repeats its shapes.
@@ -46,7 +48,17 @@ struct Plan {
   cublasLtMatmulDesc_t product{};
   cublasLtMatrixLayout_t a{}, b{}, c{};
   cublasLtMatmulAlgo_t algorithm{};
+  bool usable = false;  // whether cuBLASLt has an algorithm
 };
+
+// Of cuBLASLt's A, B and C, in bytes: its algorithms may need up to 256.
+std::array<uint32_t, 3> alignments(const Product& p) {
+  std::array<uint32_t, 3> bytes{};
+  const void* const matrices[] = {p.b, p.a, p.c};
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = uint32_t{1} << __builtin_ctzll(reinterpret_cast<uintptr_t>(matrices[i]) | 256);
+  return bytes;
+}
 
 template <class T>
 void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const T& value) {
@@ -61,7 +73,32 @@ cublasLtMatrixLayout_t layout(bool transposed, int rows, int columns, int ld) {
   return l;
 }
 
-Plan make_plan(const Product& p) {
+template <class T>
+void prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+  gpu::check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+             "cublasLtMatmulPreferenceSetAttribute");
+}
+
+// Chooses an algorithm that works with matrices of these alignments, if there is one.
+void choose_algorithm(Plan& plan, const std::array<uint32_t, 3>& bytes) {
+  cublasLtMatmulPreference_t preference{};
+  gpu::check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+  prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes[0]);
+  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes[1]);
+  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, bytes[2]);
+  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes[2]);
+  cublasLtMatmulHeuristicResult_t found{};
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(blas_lt(), plan.product, plan.a, plan.b, plan.c, plan.c,
+                                                               preference, 1, &found, &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) gpu::check(status, "cublasLtMatmulAlgoGetHeuristic");
+  gpu::check(cublasLtMatmulPreferenceDestroy(preference), "cublasLtMatmulPreferenceDestroy");
+  plan.algorithm = found.algo;
+  plan.usable = status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS;
+}
+
+Plan make_plan(const Product& p, const std::array<uint32_t, 3>& bytes) {
   Plan plan;
   gpu::check(cublasLtMatmulDescCreate(&plan.product, tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
              "cublasLtMatmulDescCreate");
@@ -71,32 +108,27 @@ Plan make_plan(const Product& p) {
   plan.a = layout(p.b_transposed, p.n, p.k, p.ldb);
   plan.b = layout(p.a_transposed, p.k, p.m, p.lda);
   plan.c = layout(false, p.n, p.m, p.ldc);
-  cublasLtMatmulPreference_t preference{};
-  gpu::check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-  gpu::check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace,
-                                                  sizeof kWorkspace),
-             "cublasLtMatmulPreferenceSetAttribute");
-  cublasLtMatmulHeuristicResult_t found{};
-  int count = 0;
-  gpu::check(cublasLtMatmulAlgoGetHeuristic(blas_lt(), plan.product, plan.a, plan.b, plan.c, plan.c, preference, 1, &found,
-                                            &count),
-             "cublasLtMatmulAlgoGetHeuristic");
-  gpu::check(cublasLtMatmulPreferenceDestroy(preference), "cublasLtMatmulPreferenceDestroy");
-  plan.algorithm = found.algo;
+  choose_algorithm(plan, bytes);
   return plan;
 }
 
-void multiply_with_bias(const Product& p, real alpha, bool add, const real* bias) {
-  static auto& plans = *new std::map<std::tuple<int, int, int, int, int, int, bool, bool, bool>, Plan>;
-  const std::tuple key(p.m, p.n, p.k, p.lda, p.ldb, p.ldc, p.a_transposed, p.b_transposed, tf32());
+// False, and nothing done, if cuBLASLt has no algorithm.
+bool multiply_with_bias(const Product& p, real alpha, bool add, const real* bias) {
+  using Key = std::tuple<int, int, int, int, int, int, bool, bool, bool, std::array<uint32_t, 3>>;
+  static auto& plans = *new std::map<Key, Plan>;
+  const std::array<uint32_t, 3> bytes = alignments(p);
+  const Key key(p.m, p.n, p.k, p.lda, p.ldb, p.ldc, p.a_transposed, p.b_transposed, tf32(), bytes);
   auto at = plans.find(key);
-  if (at == plans.end()) at = plans.emplace(key, make_plan(p)).first;
+  if (at == plans.end()) at = plans.emplace(key, make_plan(p, bytes)).first;
   const Plan& plan = at->second;
+  if (!plan.usable) return false;
   const real beta = add ? 1 : 0;
   set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   gpu::check(cublasLtMatmul(blas_lt(), plan.product, &alpha, p.b, plan.a, p.a, plan.b, &beta, p.c, plan.c, p.c, plan.c,
                             &plan.algorithm, workspace(), kWorkspace, stream()),
              "cublasLtMatmul");
+  gpu::called("cublasLtMatmul");
+  return true;
 }
 
 __global__ void lay_bias(const real* bias, real* c, int64_t n, int64_t ldc, int64_t elements, bool add) {
@@ -174,9 +206,8 @@ void gemm(const Gemm& g) {
       p.a = static_cast<const real*>(g.a.data) + a + more_a;
       p.b = static_cast<const real*>(g.b.data) + b + more_b;
       p.c = out;
-      if (bias && !begun && sizeof(real) == 4 && p.count == 1 && g.k > 0) {
-        multiply_with_bias(p, alpha, add, bias);
-      } else {
+      const bool fused = bias && !begun && sizeof(real) == 4 && p.count == 1 && g.k > 0;
+      if (!fused || !multiply_with_bias(p, alpha, add, bias)) {
         if (bias && !begun)
           for (int i = 0; i < p.count; ++i) lay(bias, out + i * p.c_step, g, add);
         multiply(p, alpha, add || bias);

@@ -11,6 +11,9 @@ namespace gpu {
 // Ends in an error that names the call, unless it was a success.
 void check(cudaError_t status, const char* call);
 
+// What a launch has come to. With BONSAI_CUDA_SYNC=1 waits for the kernel, and names it in the error if it failed.
+void launched(cudaError_t status, const void* kernel);
+
 struct Grid {
   dim3 grid, block;
   std::size_t smem = 0;  // bytes of dynamic shared memory

@@ -24,7 +24,8 @@ void launch(const Grid& g, void (*kernel)(P...), A&&... args) {
   config.blockDim = g.block;
   config.dynamicSmemBytes = g.smem;
   config.stream = g.stream;
-  check(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(args))...), "a kernel's launch");
+  launched(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(args))...),
+           reinterpret_cast<const void*>(kernel));
 }
 
 }  // namespace gpu

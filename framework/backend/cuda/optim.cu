@@ -1,5 +1,5 @@
-// A step's state; the gradient norm and AdamW, each one pass over all parameters. What changes from step to step is read
-// from the state, so that a captured step stays right.
+// A step's state; the gradient norm and AdamW, each one pass over all parameters. Their numbers are read from the state,
+// not given at launch.
 #include "framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {

@@ -1,8 +1,11 @@
 // The stream, cuBLAS, and the copies between host and device.
 #include "framework/backend/cuda/stream.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -28,6 +31,7 @@ struct Opened {
   void* workspace = nullptr;  // of both
   int shared_memory = 0;
   bool tf32 = false;
+  bool sync = false;  // wait for each launch
   Slot slots[kSlots];
   size_t next_slot = 0;
   Faults* faults = nullptr;  // on the device
@@ -37,8 +41,13 @@ Opened opened;  // ends with the process: tensors may outlive main
 
 constexpr size_t kOwn = kWorkspace + kMailbox + 2 * sizeof(Faults);  // bytes, until the process ends
 
-// Calls come from whichever thread trains; each knows its own current device.
-void enter() { gpu::check(cudaSetDevice(opened.index), "cudaSetDevice"); }
+// Calls come from any thread, and each thread has a current device of its own: device 0 until it selects another.
+void enter() {
+  thread_local bool selected = false;
+  if (selected) return;
+  gpu::check(cudaSetDevice(opened.index), "cudaSetDevice");
+  selected = true;
+}
 
 bool on_device(const void* p) {
   cudaPointerAttributes a{};
@@ -116,6 +125,8 @@ void open_stream(int index, const Host& host) {
     throw std::runtime_error(std::string("there is no CUDA device: ") + cudaGetErrorString(status));
   if (index >= count)
     throw std::runtime_error("there is no device cuda:" + std::to_string(index) + "; the machine has " + std::to_string(count));
+  const char* sync = std::getenv("BONSAI_CUDA_SYNC");
+  opened.sync = sync && *sync && std::strcmp(sync, "0") != 0;
   opened.index = index;
   enter();
   gpu::check(cudaDeviceGetAttribute(&opened.shared_memory, cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
@@ -154,9 +165,9 @@ void describe_device(char* text, size_t size) {
                 runtime / 1000, runtime % 1000 / 10);
 }
 
-cudaStream_t stream() { return opened.stream; }
-cublasHandle_t blas() { return opened.blas; }
-cublasLtHandle_t blas_lt() { return opened.blas_lt; }
+cudaStream_t stream() { return enter(), opened.stream; }
+cublasHandle_t blas() { return enter(), opened.blas; }
+cublasLtHandle_t blas_lt() { return enter(), opened.blas_lt; }
 void* workspace() { return opened.workspace; }
 size_t shared_memory() { return static_cast<size_t>(opened.shared_memory); }
 bool tf32() { return opened.tf32; }
@@ -178,6 +189,7 @@ void* allocate(size_t bytes, size_t /*used*/) {
 void release(void* block) { (void)cudaFree(block); }
 
 int64_t free_bytes() {
+  enter();
   size_t free = 0, total = 0;
   gpu::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   return static_cast<int64_t>(free);
@@ -197,7 +209,10 @@ void copy(void* to, const void* from, size_t bytes) {
     std::memcpy(to, from, bytes);
 }
 
-void synchronise() { gpu::check(cudaStreamSynchronize(opened.stream), "cudaStreamSynchronize"); }
+void synchronise() {
+  enter();
+  gpu::check(cudaStreamSynchronize(opened.stream), "cudaStreamSynchronize");
+}
 
 }  // namespace bonsai::cuda
 
@@ -210,10 +225,34 @@ void end(const char* call, const char* status) {
   bonsai::cuda::opened.host.fail("cuda", text.c_str());
 }
 
+// A fault on the device, which shows at whichever call comes next.
+bool is_fault(cudaError_t status) { return status >= cudaErrorIllegalAddress && status <= cudaErrorLaunchFailure; }
+
+std::string demangled(const char* name) {
+  int status = 0;
+  char* const plain = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+  const std::string text = plain ? plain : name;
+  std::free(plain);
+  return text;
+}
+
 }  // namespace
 
 void check(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) end(call, cudaGetErrorString(status));
+  if (status == cudaSuccess) return;
+  const std::string text = cudaGetErrorString(status);
+  const bool hint = is_fault(status) && !bonsai::cuda::opened.sync;
+  end(call, (text + (hint ? "; run again with BONSAI_CUDA_SYNC=1, which names the kernel at fault" : "")).c_str());
+}
+void launched(cudaError_t status, const void* kernel) {
+  if (!bonsai::cuda::opened.sync) return check(status, "a kernel's launch");
+  const char* name = "";
+  (void)cudaFuncGetName(&name, kernel);  // before it can break the device, which then answers nothing
+  if (status == cudaSuccess) status = cudaStreamSynchronize(bonsai::cuda::opened.stream);
+  if (status != cudaSuccess) end(("kernel " + demangled(name)).c_str(), cudaGetErrorString(status));
+}
+void called(const char* call) {
+  if (bonsai::cuda::opened.sync) check(cudaStreamSynchronize(bonsai::cuda::opened.stream), call);
 }
 void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) end(call, cublasGetStatusString(status));

@@ -9,6 +9,8 @@
 
 namespace gpu {
 void check(cublasStatus_t status, const char* call);
+// After a call that has queued work: with BONSAI_CUDA_SYNC=1 waits for it, and names the call in the error if it failed.
+void called(const char* call);
 }
 
 namespace bonsai::cuda {
@@ -17,6 +19,7 @@ namespace bonsai::cuda {
 void open_stream(int index, const Host& host);
 void describe_device(char* text, size_t size);
 
+// Whoever asks for these may then use the device: it is this thread's current one.
 cudaStream_t stream();
 cublasHandle_t blas();
 cublasLtHandle_t blas_lt();

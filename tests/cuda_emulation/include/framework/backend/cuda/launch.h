@@ -76,8 +76,8 @@ template <class... P, class... A>
   bool ok = true;
   std::apply([&](auto&... a) { ((ok = emulation::check_argument(a, index++, emulated) && ok), ...); },
              arguments.values);
-  check(ok ? emulation::launch({g.grid, g.block, g.smem, g.stream}, emulated) : cudaErrorInvalidValue,
-        "a kernel's launch");
+  launched(ok ? emulation::launch({g.grid, g.block, g.smem, g.stream}, emulated) : cudaErrorInvalidValue,
+           emulated.function);
 }
 
 }  // namespace gpu

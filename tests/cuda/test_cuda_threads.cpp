@@ -1,0 +1,28 @@
+// Work from another thread than the one that opened the device.
+#include <cstdlib>
+#include <thread>
+
+#include "framework/ops/ops.h"
+#include "tests/cuda/device.h"
+
+namespace bonsai::test {
+namespace {
+
+TEST(CudaThreads, ASecondThreadHasTheSameResults) {
+  const char* const index = std::getenv("BONSAI_TEST_DEVICE");
+  const Device device{Device::cuda, static_cast<int8_t>(index ? std::atoi(index) : 0)};
+  const Tensor x = random_tensor({1, 2, 33, 128}, DType::f32).to(device), w = random_tensor({128, 128}, DType::f32, 2).to(device);
+  const Tensor one = random_tensor({128}, DType::f32, 3).to(device);
+  const auto run = [&] {
+    const Tensor h = linear(rms_norm(x, one, 1e-5), w, one);
+    return matmul(scaled_dot_product_attention(h, h, h, {}), w).to(Device{});
+  };
+  Tensor there;
+  std::string error;
+  std::thread([&] { error = error_of([&] { there = run(); }); }).join();  // before this thread prepares a kernel
+  EXPECT_EQ(error, "no error");
+  EXPECT_TRUE(there && same_bits(there, run()));
+}
+
+}  // namespace
+}  // namespace bonsai::test
