@@ -9,7 +9,9 @@ namespace bonsai {
 void add_audit(CLI::App& program) {
   auto a = std::make_shared<ConfigArguments>();
   CLI::App* command =
-      program.add_subcommand("audit", "prove that no position sees its future, another row, padding or another document");
+      program.add_subcommand("audit",
+                             "prove that no position sees its future, another row, padding or another document, and "
+                             "that the key/value cache changes no text");
   a->add_to(*command);
   command->callback([a] {
     RunConfig config = a->load();
