@@ -9,13 +9,11 @@
 namespace bonsai {
 
 std::string read_text(const std::filesystem::path& path) {
-  const InputFile file(path);
-  check(file.bytes() > 0, "data", "{}: is empty; there is nothing to train on", file.path());
-  std::string text(file.bytes(), '\0');
-  file.read(0, text.data(), text.size());
+  std::string text = read_file(path, kMostTextBytes);
+  check(!text.empty(), "data", "{}: is empty; there is nothing to train on", path.string());
   const size_t zero = text.find('\0');
   check(zero == std::string::npos, "data", "{}: byte {} is zero: not a text file; UTF-8 is needed",
-        file.path(), zero);
+        path.string(), zero);
   return text;
 }
 

@@ -8,7 +8,9 @@
 
 namespace bonsai {
 
-// All of the file. An Error where it is missing, a directory, empty, or holds a zero byte (binary data,
+constexpr uint64_t kMostTextBytes = uint64_t{4} << 30;
+
+// All of the file. An Error where it is missing, a directory, empty, or longer than that, or holds a zero byte (binary data,
 // UTF-16).
 std::string read_text(const std::filesystem::path& path);
 

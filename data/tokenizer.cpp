@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "framework/core/error.h"
+#include "framework/core/quote.h"
+#include "framework/io/json.h"
 
 namespace bonsai {
 namespace {
@@ -71,11 +72,11 @@ std::vector<char32_t> characters_of(std::string_view text) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> Tokenizer::from_serialised(std::string_view text) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json(text, kWhere);
   check(json.is_object() && json.contains("kind") && json["kind"].is_string(), kWhere,
         "what was stored is not a tokenizer: a JSON object with a \"kind\" is needed");
   const std::string kind = json["kind"];
-  check(kind == "char", kWhere, "unknown kind \"{}\"; known: char", kind);
+  check(kind == "char", kWhere, "unknown kind {}; known: char", in_quotes(kind));
   check(json.contains("characters") && json["characters"].is_array(), kWhere,
         "what was stored of kind char has no array \"characters\"");
   std::vector<char32_t> characters;

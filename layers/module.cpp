@@ -45,6 +45,7 @@ Parameter& Module::parameter(const std::string& path) {
 Parameter& Module::add_parameter(const std::string& name, const Shape& whole, const Initial& initial,
                                  Decay decay, const Part& part) {
   const std::string path = path_.empty() ? name : path_ + "." + name;
+  if (build_.admit) build_.admit(path, whole);
   const Tensor value =
       initial_tensor(whole, initial, build_.dtype, build_.device, random_key(build_.seed, path), part);
   return own_.emplace_back(path, value, decay == Decay::yes);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct Build {
   DType dtype = DType::f32;
   Device device = {};
   uint64_t seed = 1;
+  // Is told of each parameter before memory is asked for it; an Error that it throws ends the building.
+  std::function<void(const std::string& path, const Shape& whole)> admit = {};
 };
 
 // Whether weight decay shrinks a parameter. Weights of products and tables decay; biases, gains and temperatures do not,

@@ -1,6 +1,8 @@
 // What tells a model where a token stands, added to the token's vector: learned or sinusoidal.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <memory>
 
@@ -32,14 +34,14 @@ class Positions : public Layer {
   }
 
  protected:
-  virtual const Tensor& table() = 0;
+  virtual const Tensor& table(int64_t rows) = 0;  // at least so many of it
 
   Tensor forward(const Tensor& x, Context& context) override {
     check_axes("position", "x", x, "(...,time,width)");
     const int64_t first = context.first_position, last = first + x.size(-2);
     check(first >= 0 && last <= block_size_, "position",
           "positions {} to {} are asked for, but block_size is {}", first, last - 1, block_size_);
-    return add(x, slice(table(), 0, first, last));
+    return add(x, slice(table(last), 0, first, last));
   }
 
  private:
@@ -55,28 +57,38 @@ class LearnedPositions final : public Positions {
   Parameter* weight;  // (block_size, width)
 
  protected:
-  const Tensor& table() override { return weight->value; }
+  const Tensor& table(int64_t) override { return weight->value; }
 };
 
 // Columns 2j and 2j+1 are sin and cos of position * 10000^(-2j / width).  Vaswani et al. 2017
+// The table grows with the positions that are asked for: a config may claim any number of them.
 class SinusoidalPositions final : public Positions {
  public:
   SinusoidalPositions(Module* parent, std::string name, const PositionConfig& c)
-      : Positions(parent, std::move(name), c) {
-    std::vector<double> values;
-    for (int64_t t = 0; t < c.block_size; ++t)
-      for (int64_t i = 0; i < c.width; ++i) {
-        const double pair = static_cast<double>(i / 2 * 2);
-        const double angle = static_cast<double>(t) * std::pow(10000.0, -pair / static_cast<double>(c.width));
-        values.push_back(i % 2 == 0 ? std::sin(angle) : std::cos(angle));
-      }
-    table_ = tensor({c.block_size, c.width}, values, build().dtype, build().device);
-  }
+      : Positions(parent, std::move(name), c), config_(c) {}
 
  protected:
-  const Tensor& table() override { return table_; }
+  const Tensor& table(int64_t rows) override {
+    if (!table_ || table_.size(0) < rows) {
+      const auto grown = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+      table_ = made(std::min(config_.block_size, grown));
+    }
+    return table_;
+  }
 
  private:
+  Tensor made(int64_t rows) const {
+    std::vector<double> values;
+    for (int64_t t = 0; t < rows; ++t)
+      for (int64_t i = 0; i < config_.width; ++i) {
+        const double pair = static_cast<double>(i / 2 * 2);
+        const double angle = static_cast<double>(t) * std::pow(10000.0, -pair / static_cast<double>(config_.width));
+        values.push_back(i % 2 == 0 ? std::sin(angle) : std::cos(angle));
+      }
+    return tensor({rows, config_.width}, values, build().dtype, build().device);
+  }
+
+  PositionConfig config_;
   Tensor table_;
 };
 

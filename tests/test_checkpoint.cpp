@@ -1,6 +1,7 @@
 // Checkpoint files: a failed save costs nothing, damage is noticed, tied tables stay tied.
 #include <sys/resource.h>
 
+#include <array>
 #include <csignal>
 
 #include "framework/io/safetensors.h"
@@ -96,6 +97,111 @@ TEST(Checkpoint, ACutOrChangedFileIsRefused) {
   };
   for (size_t i = 0; i < 20; ++i) flipped(bytes.size() * i / 20 + i, static_cast<int>(i % 8));
   for (size_t at = 0; at < 4000; at += 13) flipped(at, static_cast<int>(at % 8));  // the header
+}
+
+// The tensors and metadata of a good checkpoint, changed, with the checksum that belongs to them.
+struct Changed {
+  explicit Changed(const std::filesystem::path& good) {
+    const SafetensorsFile file(good);
+    metadata = file.metadata();
+    for (const std::string& name : file.names()) tensors[name] = file.read(name);
+  }
+  void set(const std::string& was, const std::string& now) {
+    std::string& config = metadata.at("config");
+    ASSERT_NE(config.find(was), std::string::npos) << was;
+    config.replace(config.find(was), was.size(), now);
+  }
+  // What is said of it when it is read, its model built and loaded.
+  std::string error(const std::filesystem::path& path) {
+    metadata["checksum"] = checkpoint_checksum(tensors, metadata);
+    write_safetensors(path, {tensors.begin(), tensors.end()}, metadata);
+    return error_of([&] {
+      const Checkpoint checkpoint(path);
+      Module root(checkpoint.build());
+      Decoder model{&root, "", checkpoint.config().model};
+      checkpoint.load_model(model);
+    });
+  }
+
+  std::map<std::string, Tensor> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+// Whichever size the config claims, the first parameter that the file lacks ends the building: no memory is asked for it.
+TEST(Checkpoint, AModelLargerThanTheFileIsNotBuilt) {  // B70
+  const Folder folder;
+  const TinyRun run;
+  Trainer trainer(run.config);
+  const auto good = folder / "good.safetensors", claims = folder / "claims.safetensors";
+  save_checkpoint(good, trainer, {.step = 1});
+  EXPECT_EQ(Changed(good).error(claims), "no error");
+  const std::vector<std::array<std::string, 3>> cases = {
+      {"n_layers: 1\n", "n_layers: 1000000000\n", "block.1."},
+      {"n_encoder_layers: 0\n", "n_encoder_layers: 1000000000\n", "cross"},
+      {"d_hidden: 0\n", "d_hidden: 1000000000000\n", "block.0.mlp."},
+      {"d_model: 16\n", "d_model: 1000000000\n", "token.weight"},
+      {"block_size: 8\n", "block_size: 1000000000000\n", "position.weight"},
+      {"tie_embeddings: true\n", "tie_embeddings: false\n", "head.weight"},
+      {"qk_norm: false\n", "qk_norm: true\n", "norm"}};
+  for (const auto& [was, now, tensor] : cases) {
+    Changed changed(good);
+    changed.set(was, now);
+    const std::string error = changed.error(claims);
+    for (const std::string& word : {std::string("claims.safetensors"), std::string("has no tensor"), tensor})
+      EXPECT_NE(error.find(word), std::string::npos) << now << ": " << error;
+  }
+  // Sinusoidal positions have no tensor to compare with; they cost what is asked of them.
+  Changed vast(good);
+  vast.set("position: learned\n", "position: sinusoidal\n");
+  vast.set("block_size: 8\n", "block_size: 1000000000000\n");
+  EXPECT_NE(vast.error(claims).find("position.weight\" (8,16), which this model does not have"), std::string::npos);
+  for (const char* prefix : {"", "adamw.m.", "adamw.v."}) vast.tensors.erase(std::string(prefix) + "position.weight");
+  EXPECT_EQ(vast.error(claims), "no error");
+}
+
+TEST(Checkpoint, TensorsOfAnotherTypeOrWithoutAParameterAreRefused) {  // B77, B76
+  const Folder folder;
+  const TinyRun run;
+  Trainer trainer(run.config);
+  save_checkpoint(folder / "good", trainer, {.step = 1});
+  const auto error_with = [&](const std::string& name, const Tensor& value) {
+    Changed changed(folder / "good");
+    changed.tensors[name] = value;
+    return changed.error(folder / "bad");
+  };
+  for (const std::string name : {"norm.weight", "adamw.m.norm.weight", "adamw.v.norm.weight"})
+    for (const DType dtype : {DType::i32, DType::f64}) {
+      const std::string error = error_with(name, zeros({16}, dtype));
+      EXPECT_NE(error.find(fmt::format("tensor \"{}\" is {}", name, name_of(dtype))), std::string::npos) << error;
+    }
+  for (const std::string name : {"adamw.m.nothing", "adamw.nothing", "nothing\n\x1b[2J"}) {
+    const std::string error = error_with(name, zeros({1}));
+    EXPECT_NE(error.find("nothing"), std::string::npos) << error;
+    EXPECT_EQ(error.find_first_of("\n\x1b"), std::string::npos) << error;
+  }
+}
+
+TEST(Checkpoint, ItsMetadataIsShownEscapedAndShort) {  // B76, B69
+  const Folder folder;
+  const TinyRun run;
+  Trainer trainer(run.config);
+  save_checkpoint(folder / "good", trainer, {.step = 1});
+  const std::string evil = "\x1b[2J\n" + std::string(30000, 'x');
+  for (const std::string key : {"step", "best_loss", "evaluations_without_better", "config"}) {
+    Changed changed(folder / "good");
+    changed.metadata[key] = key == "config" ? "\"\\e[2J\\n" + std::string(900, 'x') + "\": 1\n" : evil;
+    const std::string error = changed.error(folder / "bad");
+    EXPECT_NE(error.find("\\u001b[2J\\nxx"), std::string::npos) << key << ": " << error.substr(0, 1000);
+    EXPECT_LT(error.size(), 1500u) << key;
+    EXPECT_EQ(error.find_first_of("\x1b\n"), std::string::npos) << key << ": " << error;
+  }
+  Changed nested(folder / "good");
+  nested.metadata["tokenizer"] = "{\"kind\":" + std::string(200000, '[') + std::string(200000, ']') + "}";
+  EXPECT_NE(nested.error(folder / "bad").find("nested more than"), std::string::npos);
+  nested.metadata["tokenizer"] = "{\"kind\":\"\\u001b[2J\\n" + std::string(30000, 'x') + "\"}";
+  const std::string error = nested.error(folder / "bad");
+  EXPECT_NE(error.find("\"\\u001b[2J\\nxx"), std::string::npos) << error.substr(0, 1000);
+  EXPECT_LT(error.size(), 1000u);
 }
 
 TEST(Checkpoint, TiedTablesComeBackTied) {

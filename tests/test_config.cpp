@@ -262,7 +262,7 @@ TEST(Config, AWrongSettingNamesItself) {
       {good, "--set =3: must be key=value, as in trainer.max_steps=10", {"=3"}},
       {good, "--set model.=3: must be key=value, as in trainer.max_steps=10", {"model.=3"}},
       {good, "--set model..bias=3: must be key=value, as in trainer.max_steps=10", {"model..bias=3"}},
-      {good, "--set data.path=\xFF: is not UTF-8 text", {"data.path=\xFF"}},
+      {good, "--set data.path=\\xff: is not UTF-8 text", {"data.path=\xFF"}},
   });
 }
 
@@ -342,6 +342,29 @@ TEST(Config, ReadsFilesAndSaysWhyItCannot) {
   EXPECT_EQ(error(folder / "no.yaml"),
             (folder / "no.yaml").string() + ": cannot be read: No such file or directory");
   fs::remove_all(folder);
+}
+
+TEST(Config, WhatAFileSaysIsShownEscapedAndShort) {  // B76
+  for (const char* text : {"model: {d_model: \"\\e[2J\\n\\x9b1m\"}\n", "\"\\e[2J\\n\\x9b1m\": 1\n", "model: {\"\\e[2J\\n\\x9b1m\": 1}\n"})
+    try {
+      load(text);
+      FAIL() << text;
+    } catch (const ConfigError& e) {
+      const std::string error = e.what();
+      EXPECT_NE(error.find("\\u001b[2J\\n\\u009b1m"), std::string::npos) << error;
+      EXPECT_EQ(error.find_first_of("\x1b\n\xc2"), std::string::npos) << error;
+    }
+}
+
+TEST(Quote, TextIsPrintableShortAndReadable) {  // B76
+  EXPECT_EQ(escaped("plain \xC3\xA9 \xF0\x9F\x98\x80 \"\\"), "plain \xC3\xA9 \xF0\x9F\x98\x80 \"\\");
+  EXPECT_EQ(in_quotes("a\"b\\"), "\"a\\\"b\\\\\"");
+  EXPECT_EQ(escaped(std::string("\0\t\r\n\x1b\x7f", 6)), "\\u0000\\t\\r\\n\\u001b\\u007f");
+  EXPECT_EQ(escaped("\xC2\x9B\xE2\x80\xAE\xE2\x81\xA6"), "\\u009b\\u202e\\u2066");
+  EXPECT_EQ(escaped("\xFF\xC0\x80\xED\xA0\x80\xE2\x82"), "\\xff\\xc0\\x80\\xed\\xa0\\x80\\xe2\\x82");
+  EXPECT_EQ(escaped("abcdef", 6), "abcdef");
+  EXPECT_EQ(escaped("abcdefg", 6), "abcdef...");
+  EXPECT_EQ(escaped("abcde\xC3\xA9", 6), "abcde...") << "a character is not cut in two";
 }
 
 // A file that an editor, a disk or a merge damaged must not bring the program down.

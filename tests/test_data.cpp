@@ -57,6 +57,7 @@ TEST_F(TextFile, ComesUnchanged) {
 TEST_F(TextFile, WhatIsNoTextIsRefusedByName) {
   EXPECT_SAYS(read_text(folder / "none"), "none: cannot be opened");
   EXPECT_SAYS(read_text(folder), "it is a directory");
+  EXPECT_SAYS(read_text("/dev/zero"), "/dev/zero: cannot be read: it is not a regular file");  // B74
   EXPECT_SAYS(read_text(with("")), "text: is empty");
   EXPECT_SAYS(read_text(with(std::string("ab\0c", 4))), "byte 2 is zero");
 }

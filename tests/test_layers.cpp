@@ -10,6 +10,22 @@
 namespace bonsai::test {
 namespace {
 
+// B70: a config may claim any number of positions; what a model computes of them is what it is asked for.
+TEST(Decoder, ComputedPositionsCostWhatIsAskedOfThem) {
+  const auto logits = [](int64_t block_size, int64_t shorter) {
+    Module root;
+    Decoder model{&root,
+                  "",
+                  {.vocab_size = 5, .block_size = block_size, .n_layers = 1, .n_heads = 2, .d_model = 8, .position = "sinusoidal"}};
+    Context context;
+    for (int64_t time = 1; time <= shorter; ++time) model(zeros({1, time}, DType::i32), context);
+    return model(tensor({1, 6}, {0, 1, 2, 3, 4, 0}, DType::i32), context);
+  };
+  const Tensor right = logits(6, 0);
+  EXPECT_TRUE(same_bits(logits(1000000000000, 0), right));
+  EXPECT_TRUE(same_bits(logits(6, 5), right)) << "a table that grew is another one";
+}
+
 DecoderConfig tiny() { return {.vocab_size = 10, .block_size = 8, .n_layers = 2, .n_heads = 2, .d_model = 8}; }
 
 Tensor ids(const Shape& shape, int64_t vocabulary) {

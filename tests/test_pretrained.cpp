@@ -2,6 +2,8 @@
 // by a sentence that names the file and the key.
 #include "framework/io/hugging_face.h"
 
+#include <sys/stat.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -210,6 +212,74 @@ TEST(Pretrained, NumbersThatNoMachineHoldsAreRefused) {
     expect_named(key, error_of([&] { llama({{key, huge}}).logits(); }));
   for (const char* key : {"vocab_size", "n_positions", "n_embd", "n_inner"})
     expect_named(key, error_of([&] { gpt2({{key, huge}}).logits(); }));
+}
+
+// Each width stands in a tensor's shape: the directory is refused before anything is built from it.
+TEST(Pretrained, SizesAreComparedWithTheStoredTensorsAtOnce) {  // B70
+  const auto refused = [](Directory&& directory, const std::string& key) {
+    const std::string error = error_of([&] { directory.open(); });
+    EXPECT_NE(error.find("config.json] describes tensor"), std::string::npos) << key << ": " << error;
+  };
+  for (const char* key : {"vocab_size", "n_positions", "n_embd", "n_inner"}) refused(gpt2({{key, 1000000000}}), key);
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size"}) refused(llama({{key, 1000000000}}), key);
+  refused(llama({{"num_key_value_heads", 2}}), "num_key_value_heads");
+  // Rotary positions have no tensor; a model of 500 million costs no more than one of 16.
+  EXPECT_TRUE(same_bits(llama({{"max_position_embeddings", 500000000}}).logits(), llama().logits()));
+}
+
+TEST(Pretrained, NestedAndLongSettingsAreRefused) {  // B69
+  const Directory changed = llama();
+  changed.open();
+  const auto nested = [](size_t depth, const std::string& inner) {
+    return std::string(depth, '[') + inner + std::string(depth, ']');
+  };
+  const std::string good = changed.config.dump(), open = good.substr(0, good.size() - 1);
+  const auto error = [&](const std::string& text) {
+    std::ofstream(changed.folder / "config.json") << text;
+    return error_of([&] { HuggingFaceDirectory directory(changed.folder.path()); });
+  };
+  EXPECT_NE(error("{\"model_type\":" + nested(75000, "") + "}").find("config.json] its JSON is nested"), std::string::npos);
+  EXPECT_NE(error(open + ",\"unused\":" + nested(131000, "1") + "}").find("nested more than"), std::string::npos);
+  EXPECT_NE(error(std::string(200000, '[')).find("nested more than"), std::string::npos);
+  EXPECT_NE(error(open + ",\"unused\":\"" + std::string(17 << 20, 'x') + "\"}").find("at most"), std::string::npos);
+  EXPECT_EQ(error(open + ",\"unused\":" + nested(40, "1") + "}"), "no error");
+}
+
+TEST(Pretrained, AConfigThatIsNoFileIsNamed) {  // B74
+  const Directory changed = llama();
+  changed.open();
+  const auto config = changed.folder / "config.json";
+  const auto expect_error = [&](const std::string& words) {
+    const std::string error = error_of([&] { HuggingFaceDirectory directory(changed.folder.path()); });
+    EXPECT_NE(error.find("config.json"), std::string::npos) << error;
+    EXPECT_NE(error.find(words), std::string::npos) << error;
+    std::filesystem::remove(config);
+  };
+  std::filesystem::remove(config);
+  ASSERT_EQ(::mkfifo(config.c_str(), 0600), 0);
+  expect_error("it is not a regular file");
+  std::filesystem::create_symlink("/dev/zero", config);
+  expect_error("it is not a regular file");
+  std::filesystem::create_directory(config);
+  expect_error("it is a directory");
+}
+
+TEST(Pretrained, WhatAFileSaysIsShownEscapedAndShort) {  // B76
+  const std::string evil = "\x1b[2J\n\x7f" + std::string(100000, 'x');
+  const auto expect_shown = [](Directory&& directory) {
+    const std::string error = error_of([&] { directory.open(); });
+    EXPECT_NE(error.find("u001b[2J"), std::string::npos) << error.substr(0, 1000);
+    EXPECT_NE(error.find("xxx..."), std::string::npos) << error.substr(0, 1000);
+    EXPECT_LT(error.size(), 1000u);
+    EXPECT_EQ(error.find_first_of("\x1b\n\x7f"), std::string::npos) << error;
+  };
+  for (const char* key : {"model_type", "hidden_act", "hidden_size"}) expect_shown(llama({{key, evil}}));
+  expect_shown(llama({{"rope_scaling", {{"type", evil}}}}));
+  expect_shown(llama({{"rope_scaling", evil}}));
+  expect_shown(gpt2({{"activation_function", evil}}));
+  Directory named = llama();
+  named.tensors[evil] = zeros({1});
+  expect_shown(std::move(named));
 }
 
 // A layer or a bias that stands in the file alone would be missing from every answer.

@@ -131,7 +131,7 @@ CLI::Option* add_device(CLI::App& command, Device& device) {
 
 LoadedModel::LoadedModel(const std::string& path, Device device)
     : checkpoint(path),
-      root({.dtype = checkpoint.config().trainer.type(), .device = (open_device(device), device)}),
+      root(checkpoint.build((open_device(device), device))),
       decoder(&root, "", checkpoint.config().model) {
   checkpoint.load_model(decoder);
 }

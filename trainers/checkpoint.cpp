@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "framework/autograd/dispatch.h"
 #include "framework/config/print.h"
 #include "framework/config/yaml.h"
 #include "framework/core/checksum.h"
+#include "framework/core/quote.h"
+#include "framework/io/json.h"
 #include "framework/io/safetensors.h"
 
 namespace bonsai {
@@ -20,17 +21,7 @@ namespace {
 using Named = std::vector<std::pair<std::string, Tensor>>;
 using Metadata = std::map<std::string, std::string>;
 
-// Over names, types, shapes, bytes and settings.
-std::string checksum_of(const std::map<std::string, Tensor>& tensors, const Metadata& metadata) {
-  Checksum sum;
-  for (const auto& [name, tensor] : tensors) {
-    sum.add(name + " " + tensor.detach().describe());
-    sum.add(tensor.data(), static_cast<size_t>(tensor.elements()) * size_of(tensor.dtype()));
-  }
-  for (const auto& [key, value] : metadata)
-    if (key != "checksum") sum.add(key), sum.add(value);
-  return sum.text();
-}
+constexpr const char *kFirstMoment = "adamw.m.", *kSecondMoment = "adamw.v.";  // and the parameter's path
 
 // The part of a flat moment that belongs to a parameter, by its place in the arena.
 Tensor moment_of(const Tensor& flat, const Parameter& p) {
@@ -48,16 +39,16 @@ int64_t whole_number(const Metadata& metadata, const std::string& key, const std
   int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   check(error == std::errc() && end == digits.data() + digits.size() && value >= 0, file,
-        "{} is '{}', which is no number of them", key, digits);
+        "{} is '{}', which is no number of them", key, escaped(digits));
   return value;
 }
 
 double number(const Metadata& metadata, const std::string& key, const std::string& file) {
   const std::string& digits = text(metadata, key, file);
-  char* end = nullptr;
-  const double value = std::strtod(digits.c_str(), &end);
-  check(*end == '\0' && !digits.empty() && !std::isnan(value), file, "{} is '{}', which is not a number", key,
-        digits);
+  double value = NAN;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  check(error == std::errc() && end == digits.data() + digits.size() && !std::isnan(value), file,
+        "{} is '{}', which is not a number", key, escaped(digits));
   return value;
 }
 
@@ -68,7 +59,7 @@ Pending pending(const Metadata& metadata, const std::string& file) {
   const auto at = metadata.find("pending");
   if (at == metadata.end()) return Pending::nothing;
   const auto* found = std::find(std::begin(kPending), std::end(kPending), at->second);
-  check(found != std::end(kPending), file, "pending is '{}', which this version does not know", at->second);
+  check(found != std::end(kPending), file, "pending is '{}', which this version does not know", escaped(at->second));
   return static_cast<Pending>(found - kPending);
 }
 
@@ -77,7 +68,7 @@ DataIdentity data_identity(const Metadata& metadata, const std::string& file) {
   const auto at = metadata.find("data");
   if (at == metadata.end()) return {};
   DataIdentity identity;
-  const auto json = nlohmann::json::parse(at->second, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json(at->second, file);
   check(json.is_object(), file, "what it says of its data is no JSON object");
   for (const auto& [name, value] : json.items()) {
     check(value.is_string(), file, "what it says of its data is no text");
@@ -100,6 +91,18 @@ std::filesystem::path find_file(const std::filesystem::path& path) {
 
 }  // namespace
 
+// Over names, types, shapes, bytes and settings.
+std::string checkpoint_checksum(const std::map<std::string, Tensor>& tensors, const Metadata& metadata) {
+  Checksum sum;
+  for (const auto& [name, tensor] : tensors) {
+    sum.add(name + " " + tensor.detach().describe());
+    sum.add(tensor.data(), static_cast<size_t>(tensor.elements()) * size_of(tensor.dtype()));
+  }
+  for (const auto& [key, value] : metadata)
+    if (key != "checksum") sum.add(key), sum.add(value);
+  return sum.text();
+}
+
 void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const Progress& progress) {
   Metadata metadata = {{"format", "bonsai checkpoint 1"},
                        {"config", dump_config(config_keys(trainer.config()))},
@@ -112,10 +115,10 @@ void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const 
   Named tensors;
   for (Parameter* p : trainer.arena().parameters()) {
     tensors.emplace_back(p->path, p->value.to(Device{}));
-    tensors.emplace_back("adamw.m." + p->path, moment_of(trainer.optimizer().m(), *p).to(Device{}));
-    tensors.emplace_back("adamw.v." + p->path, moment_of(trainer.optimizer().v(), *p).to(Device{}));
+    tensors.emplace_back(kFirstMoment + p->path, moment_of(trainer.optimizer().m(), *p).to(Device{}));
+    tensors.emplace_back(kSecondMoment + p->path, moment_of(trainer.optimizer().v(), *p).to(Device{}));
   }
-  metadata["checksum"] = checksum_of({tensors.begin(), tensors.end()}, metadata);
+  metadata["checksum"] = checkpoint_checksum({tensors.begin(), tensors.end()}, metadata);
   std::filesystem::create_directories(file.parent_path());
   write_safetensors(file, tensors, metadata);
 }
@@ -127,13 +130,17 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(find_file(path
   check(metadata.contains("format") && metadata.at("format") == "bonsai checkpoint 1", name,
         "is a safetensors file, but not a checkpoint of Bonsai");
   for (const std::string& tensor : file.names()) tensors_[tensor] = file.read(tensor);
-  check(text(metadata, "checksum", name) == checksum_of(tensors_, metadata), name,
+  check(text(metadata, "checksum", name) == checkpoint_checksum(tensors_, metadata), name,
         "is damaged: its checksum does not match; use another checkpoint");
   progress_.step = whole_number(metadata, "step", name);
   progress_.best_loss = number(metadata, "best_loss", name);
   progress_.evaluations_without_better = whole_number(metadata, "evaluations_without_better", name);
   progress_.pending = pending(metadata, name);
   config_ = ConfigFile::from_text(text(metadata, "config", name), name + " (config)").load<RunConfig>();
+  const DType dtype = config_.trainer.type();
+  for (const auto& [tensor, value] : tensors_)
+    check(value.dtype() == dtype, name, "tensor {} is {}, but a run of {} stores nothing else than that", in_quotes(tensor),
+          name_of(value.dtype()), name_of(dtype));
   tokenizer_ = Tokenizer::from_serialised(text(metadata, "tokenizer", name));
   data_ = data_identity(metadata, name);
   check(tokenizer_->vocab_size() == config_.model.vocab_size, name,
@@ -153,14 +160,20 @@ std::string Checkpoint::data_changes(const Task& task) const {
   };
   for (const auto& [name, any] : names)
     if (value(data_, name) != value(now, name))
-      changes.push_back(fmt::format("{} is {}, was {}", name, value(now, name), value(data_, name)));
+      changes.push_back(fmt::format("{} is {}, was {}", escaped(name), escaped(value(now, name)), escaped(value(data_, name))));
   return fmt::format("{}", fmt::join(changes, "; "));
 }
 
-const Tensor& Checkpoint::tensor_for(const std::string& name, const Tensor& like) const {
+Build Checkpoint::build(Device device) const {
+  return {.dtype = config_.trainer.type(),
+          .device = device,
+          .admit = [this](const std::string& path, const Shape& shape) { tensor_for(path, shape); }};
+}
+
+const Tensor& Checkpoint::tensor_for(const std::string& name, const Shape& shape) const {
   const auto at = tensors_.find(name);
-  check(at != tensors_.end() && at->second.shape() == like.shape(), path_.string(), "has no tensor {} for {}",
-        name, like);
+  check(at != tensors_.end() && at->second.shape() == shape, path_.string(), "has no tensor {} {}, which its model needs",
+        name, shape);
   return at->second;
 }
 
@@ -169,21 +182,21 @@ void Checkpoint::load_model(Decoder& model) const {
   std::vector<std::pair<Parameter*, Tensor>> found;
   std::set<std::string> names;
   for (Parameter* p : model.parameters()) {
-    found.emplace_back(p, tensor_for(p->path, p->value).to(p->value.dtype()));
-    names.insert(p->path);
+    found.emplace_back(p, tensor_for(p->path, p->value.shape()).to(p->value.dtype()));
+    for (const std::string prefix : {"", kFirstMoment, kSecondMoment}) names.insert(prefix + p->path);
   }
   for (const auto& [name, tensor] : tensors_)
-    check(name.starts_with("adamw.") || names.contains(name), path_.string(),
-          "has {} {}, which this model does not have", name, tensor.shape());
+    check(names.contains(name), path_.string(), "has {} {}, which this model does not have", in_quotes(name),
+          tensor.shape());
   for (auto& [parameter, value] : found) copy_into(value, parameter->value);
 }
 
 void Checkpoint::load(Trainer& trainer) const {
   std::vector<std::pair<Tensor, Tensor>> moments;
   for (Parameter* p : trainer.arena().parameters())
-    for (const auto& [prefix, flat] :
-         {std::pair{"adamw.m.", &trainer.optimizer().m()}, std::pair{"adamw.v.", &trainer.optimizer().v()}}) {
-      const Tensor& stored = tensor_for(prefix + p->path, p->value);
+    for (const auto& [prefix, flat] : {std::pair{kFirstMoment, &trainer.optimizer().m()},
+                                       std::pair{kSecondMoment, &trainer.optimizer().v()}}) {
+      const Tensor& stored = tensor_for(prefix + p->path, p->value.shape());
       check(stored.dtype() == p->value.dtype(), path_.string(),
             "has {}{} {}; a run of {} cannot go on from it", prefix, p->path, stored, p->value);
       moments.emplace_back(stored, moment_of(*flat, *p));

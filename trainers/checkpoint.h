@@ -21,6 +21,10 @@ struct Progress {
 // Written to a temporary name, synced and renamed: a kill leaves this one or the one before.
 void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const Progress& progress);
 
+// What the metadata of a checkpoint with these tensors and this metadata has as its "checksum".
+std::string checkpoint_checksum(const std::map<std::string, Tensor>& tensors,
+                                const std::map<std::string, std::string>& metadata);
+
 // A checkpoint that was read and found whole: an Error says what is missing or damaged.
 class Checkpoint {
  public:
@@ -37,12 +41,16 @@ class Checkpoint {
   // nothing is recorded.
   std::string data_changes(const Task& task) const;
 
+  // The root for a model of config(). The model is refused at its first parameter that the file does not have, before
+  // memory is asked for it: a config may claim any size. This checkpoint outlives the building.
+  Build build(Device device = {}) const;
+
   // A file of another model is an Error, and then nothing has changed.
   void load_model(Decoder& model) const;
   void load(Trainer& trainer) const;  // weights and moments
 
  private:
-  const Tensor& tensor_for(const std::string& name, const Tensor& like) const;
+  const Tensor& tensor_for(const std::string& name, const Shape& shape) const;
 
   std::filesystem::path path_;
   RunConfig config_;

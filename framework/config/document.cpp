@@ -14,13 +14,8 @@ namespace bonsai {
 namespace {
 
 std::string line_of(const Problem& problem) {
-  std::string line = fmt::format("{}: {}", problem.place.text(), problem.text);
-  size_t most = 600;  // of a line that repeats what it was given
-  while (most < line.size() && (line[most] & 0xC0) == 0x80) --most;
-  if (line.size() > most) line = line.substr(0, most) + "...";
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
-  return line;
+  constexpr size_t kMost = 600;  // of a line that repeats what it was given
+  return escaped(fmt::format("{}: {}", problem.place.text(), problem.text), kMost);
 }
 
 [[noreturn]] void refuse(const Place& place, const std::string& text) {
@@ -190,33 +185,9 @@ void normalise_lines(std::string& text) {
   refuse(source.place(position), "not YAML: " + error.msg + hint);
 }
 
-// Bytes after the first of a UTF-8 character; -1 if it starts none.
-int following_bytes(unsigned char first) {
-  if (first < 0x80) return first >= 0x20 || first == '\t' || first == '\n' || first == '\r' ? 0 : -1;
-  if (first < 0xC2) return -1;
-  return first < 0xE0 ? 1 : first < 0xF0 ? 2 : first < 0xF5 ? 3 : -1;
-}
-
 }  // namespace
 
 std::string Place::text() const { return line > 0 ? fmt::format("{}:{}:{}", name, line, column) : name; }
-
-size_t find_bad_byte(std::string_view text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    const size_t start = i;
-    const auto first = static_cast<unsigned char>(text[i]);
-    int more = following_bytes(first);
-    if (more < 0) return start;
-    for (; more > 0; --more)
-      if (++i >= text.size() || (text[i] & 0xC0) != 0x80) return start;
-    // The second byte tells overlong forms, surrogates and what lies beyond Unicode.
-    const auto second = i > start ? static_cast<unsigned char>(text[start + 1]) : 0;
-    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
-        (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F))
-      return start;
-  }
-  return std::string_view::npos;
-}
 
 Document parse_document(std::string text, const std::string& name) {
   const auto unreadable = [&](const std::string& why) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "framework/core/error.h"
+#include "framework/core/quote.h"
 
 namespace bonsai {
 
@@ -49,9 +50,6 @@ constexpr size_t kMostConfigBytes = 64 << 10;
 // Of UTF-8 with or without BOM, lines ending in \n, \r\n or \r. ConfigError if that is too long, not YAML or
 // holds no keys.
 Document parse_document(std::string text, const std::string& name);
-
-// Where `text` stops being printable UTF-8; npos if nowhere.
-size_t find_bad_byte(std::string_view text);
 
 // One ConfigError of them all, a line each, in the order of the file.
 [[noreturn]] void throw_problems(const std::string& name, std::vector<Problem> problems);

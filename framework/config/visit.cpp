@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "framework/core/error.h"
+#include "framework/core/quote.h"
 
 namespace bonsai {
 
@@ -35,7 +36,7 @@ void RangeVisitor::operator()(const char* key, double& value, const char*, const
 
 void RangeVisitor::operator()(const char* key, std::string& value, const char*, const OneOf& words) {
   if (!words.holds(value))
-    errors_.push_back(fmt::format("{}{} is '{}'; it must be {}", prefix_, key, value, words.text()));
+    errors_.push_back(fmt::format("{}{} is '{}'; it must be {}", prefix_, key, escaped(value), words.text()));
 }
 
 void RangeVisitor::enter(const char* key, const char*, const std::function<void(Visitor&)>& visit_section) {

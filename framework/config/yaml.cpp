@@ -19,7 +19,8 @@ std::string read_file(const fs::path& path) {
   const std::string name = path.string();
   std::error_code code;
   if (fs::is_directory(path, code)) throw ConfigError(name + ": is a directory; a config is a file");
-  if (fs::is_fifo(path, code)) throw ConfigError(name + ": is a pipe, which might never end; write the config to a file");
+  if (fs::exists(path, code) && !fs::is_regular_file(path, code))
+    throw ConfigError(name + ": is a pipe or a device, which might never end; write the config to a file");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(kMostConfigBytes + 1, '\0');

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "framework/core/error.h"
+#include "framework/core/quote.h"
 
 namespace bonsai {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWhere = "file";
+constexpr size_t kLongestPath = 4096;
 constexpr const char* kUnfinished = ".tmp-";  // and a process id, after the name of the file that is written
 
 void require_call(bool ok, const std::string& path, const char* otherwise) {
@@ -43,7 +45,7 @@ Descriptor::~Descriptor() {
 
 // O_NONBLOCK: opening a pipe would otherwise wait for someone to write to it.
 InputFile::InputFile(const fs::path& path)
-    : path_(path.string()), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    : path_(escaped(path.string(), kLongestPath)), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   require_call(file_.number >= 0, path_, "cannot be opened");
   struct stat status = {};
   require_call(::fstat(file_.number, &status) == 0, path_, "cannot be examined");
@@ -63,6 +65,14 @@ void InputFile::read(uint64_t at, void* to, size_t bytes) const {
           at + done, bytes_);
     done += static_cast<size_t>(got);
   }
+}
+
+std::string read_file(const fs::path& path, uint64_t most) {
+  const InputFile file(path);
+  check(file.bytes() <= most, kWhere, "{}: has {} bytes; at most {} are read", file.path(), file.bytes(), most);
+  std::string text(file.bytes(), '\0');
+  file.read(0, text.data(), text.size());
+  return text;
 }
 
 ReplacementFile::ReplacementFile(const fs::path& path) : path_(replaceable(path)) {

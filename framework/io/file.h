@@ -18,7 +18,7 @@ struct Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 };
 
-// A regular file to read from. It stays the same one when another is renamed over its path.
+// A regular file to read from: never a device, a pipe or a folder, whose end nobody knows. It stays the same one when another is renamed over its path.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path);
@@ -32,6 +32,9 @@ class InputFile {
   Descriptor file_;
   uint64_t bytes_ = 0;
 };
+
+// All of a regular file of at most `most` bytes.
+std::string read_file(const std::filesystem::path& path, uint64_t most);
 
 // Puts a new file in place of `path` once all of it is on the disk. Until commit() the old one stays,
 // and without a commit() nothing of the new one is left. Writes to <path>.tmp-<process id>: one

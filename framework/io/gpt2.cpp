@@ -10,7 +10,7 @@ std::string activation_op(const JsonConfig& config) {
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return "gelu_tanh";
   for (const char* same : {"gelu", "relu", "silu", "tanh"})
     if (name == same) return name;
-  fail(config.path(), "activation_function '{}' is not one Bonsai has", name);
+  fail(config.path(), "activation_function '{}' is not one Bonsai has", escaped(name));
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ Gpt2Settings gpt2_settings(const JsonConfig& config) {
   return {.vocab_size = config.size("vocab_size"),
           .n_positions = config.size("n_positions"),
           .n_embd = width,
-          .n_layer = config.size("n_layer"),
+          .n_layer = config.count("n_layer"),
           .n_head = heads,
           .n_inner = config.has("n_inner") ? config.size("n_inner") : 0,
           .activation = activation_op(config),
@@ -39,25 +39,31 @@ Gpt2Settings gpt2_settings(const JsonConfig& config) {
 }
 
 std::vector<StoredWeight> gpt2_weights(const Gpt2Settings& settings) {
-  std::vector<StoredWeight> all = {{"wte.weight", "token.weight"}, {"wpe.weight", "position.weight"}};
-  const auto pair = [&](const std::string& stored, const std::string& path, bool transposed, int part = 0,
-                        int parts = 1) {
-    all.push_back({stored + ".weight", path + ".weight", transposed, part, parts});
-    all.push_back({stored + ".bias", path + ".bias", false, part, parts});
+  const int64_t width = settings.n_embd, inner = settings.n_inner ? settings.n_inner : 4 * width;
+  std::vector<StoredWeight> all = {{"wte.weight", "token.weight", {settings.vocab_size, width}},
+                                   {"wpe.weight", "position.weight", {settings.n_positions, width}}};
+  const auto norm = [&](const std::string& stored, const std::string& path) {
+    all.push_back({stored + ".weight", path + ".weight", {width}});
+    all.push_back({stored + ".bias", path + ".bias", {width}});
+  };
+  const auto linear = [&](const std::string& stored, const std::string& path, int64_t in, int64_t out, int part = 0,
+                          int parts = 1) {
+    all.push_back({stored + ".weight", path + ".weight", {in, out}, true, part, parts});
+    all.push_back({stored + ".bias", path + ".bias", {out}, false, part, parts});
   };
   for (int64_t i = 0; i < settings.n_layer; ++i) {
     const std::string from = "h." + std::to_string(i) + ".", to = "block." + std::to_string(i) + ".";
-    pair(from + "ln_1", to + "norm_1", false);
-    pair(from + "attn.c_attn", to + "attention.query", true, 0, 3);
-    pair(from + "attn.c_attn", to + "attention.key", true, 1, 3);
-    pair(from + "attn.c_attn", to + "attention.value", true, 2, 3);
-    pair(from + "attn.c_proj", to + "attention.output", true);
-    pair(from + "ln_2", to + "norm_2", false);
-    pair(from + "mlp.c_fc", to + "mlp.up", true);
-    pair(from + "mlp.c_proj", to + "mlp.down", true);
+    norm(from + "ln_1", to + "norm_1");
+    linear(from + "attn.c_attn", to + "attention.query", width, 3 * width, 0, 3);
+    linear(from + "attn.c_attn", to + "attention.key", width, 3 * width, 1, 3);
+    linear(from + "attn.c_attn", to + "attention.value", width, 3 * width, 2, 3);
+    linear(from + "attn.c_proj", to + "attention.output", width, width);
+    norm(from + "ln_2", to + "norm_2");
+    linear(from + "mlp.c_fc", to + "mlp.up", width, inner);
+    linear(from + "mlp.c_proj", to + "mlp.down", inner, width);
   }
-  pair("ln_f", "norm", false);
-  if (!settings.tied) all.push_back({"lm_head.weight", "head.weight"});
+  norm("ln_f", "norm");
+  if (!settings.tied) all.push_back({"lm_head.weight", "head.weight", {settings.vocab_size, width}});
   return all;
 }
 

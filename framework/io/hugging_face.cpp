@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "framework/core/quote.h"
 #include "framework/io/json_config.h"
 
 namespace bonsai {
@@ -58,13 +59,18 @@ HuggingFaceDirectory::HuggingFaceDirectory(const std::filesystem::path& director
     check_layers("num_hidden_layers", settings.num_hidden_layers);
     settings_ = settings, weights_ = llama_weights(settings), prefix_ = "model.";
   } else {
-    fail(config.path(), "model_type is '{}'; gpt2 and llama are read", kind);
+    fail(config.path(), "model_type is '{}'; gpt2 and llama are read", escaped(kind));
   }
   std::set<std::string> taken = {"lm_head.weight"};  // the token table once more, where they are tied
-  for (const StoredWeight& weight : weights_) taken.insert(stored_name(weight));
+  for (const StoredWeight& weight : weights_) {
+    const std::string stored = stored_name(weight);
+    check(file_.shape(stored) == weight.shape, config.path(), "describes tensor {} as {}, but {} has it as {}", stored,
+          weight.shape, path_, file_.shape(stored));
+    taken.insert(stored);
+  }
   for (const std::string& stored : file_.names())
     check(taken.contains(stored) || is_computed(stored), path_,
-          "tensor {} has no place in the model that config.json describes", stored);
+          "tensor {} has no place in the model that config.json describes", in_quotes(stored));
 }
 
 std::string HuggingFaceDirectory::stored_name(const StoredWeight& weight) const {

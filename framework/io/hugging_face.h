@@ -32,6 +32,7 @@ struct LlamaSettings {
 struct StoredWeight {
   std::string stored;       // "h.0.attn.c_attn.weight"
   std::string path;         // "block.0.attention.key.weight"
+  Shape shape;              // of the stored tensor, by the settings
   bool transposed = false;  // stored (in, out)
   int part = 0, parts = 1;  // of the stored columns, in equal parts
 };
@@ -41,7 +42,8 @@ Tensor stored_part(const Tensor& stored, const StoredWeight& weight);
 
 class HuggingFaceDirectory {
  public:
-  // Checks that it is of a kind and with settings that Bonsai has, and that every weight is there and no other.
+  // Checks that it is of a kind and with settings that Bonsai has, and that every weight is there, in the shape that
+  // the settings say, and no other: what is built from the settings is then no larger than the file.
   explicit HuggingFaceDirectory(const std::filesystem::path& directory);
 
   const std::variant<Gpt2Settings, LlamaSettings>& settings() const { return settings_; }

@@ -2,20 +2,20 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "framework/core/error.h"
+#include "framework/core/quote.h"
+#include "framework/io/file.h"
+#include "framework/io/json.h"
 
 namespace bonsai {
 
 class JsonConfig {
  public:
   explicit JsonConfig(const std::filesystem::path& path) : path_(path.string()) {
-    std::ifstream file(path);
-    check(file.good(), path_, "cannot be read; a Hugging Face directory has a config.json");
-    json_ = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+    check(std::filesystem::exists(path), path_, "cannot be read; a Hugging Face directory has a config.json");
+    json_ = parse_json(read_file(path, kMostJsonBytes), path_);
     check(json_.is_object(), path_, "is not a JSON object");
   }
 
@@ -27,14 +27,20 @@ class JsonConfig {
     if constexpr (std::is_same_v<T, bool>) fits = value.is_boolean();
     if constexpr (std::is_same_v<T, std::string>) fits = value.is_string();
     if constexpr (std::is_same_v<T, int64_t>) fits = value.is_number_integer();
-    check(fits, path_, "{} has a value of the wrong type: {}", key, value.dump());
+    check(fits, path_, "{} has a value of the wrong type: {}", key, text(value));
     return value.get<T>();
   }
 
   bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
-  int64_t size(const char* key, int64_t otherwise = -1) const {
+  int64_t count(const char* key, int64_t otherwise = -1) const {
     const int64_t n = get<int64_t>(key, otherwise);
     check(n >= 1, path_, "{} is missing or less than 1", key);
+    return n;
+  }
+  // A count whose small multiples are int64 too.
+  int64_t size(const char* key, int64_t otherwise = -1) const {
+    const int64_t n = count(key, otherwise);
+    check(n <= kLargestSize, path_, "{} is {}; at most {} is read", key, n, kLargestSize);
     return n;
   }
 
@@ -42,14 +48,14 @@ class JsonConfig {
   template <class T>
   void only(const char* key, const T& value) const {
     const T found = get(key, value);
-    check(found == value, path_, "{} is {}; only {} is read", key, found, value);
+    check(found == value, path_, "{} is {}; only {} is read", key, shown(found), value);
   }
 
   // An object below a key; an empty one where there is none.
   JsonConfig below(const char* key) const {
     JsonConfig inner = *this;
     inner.json_ = has(key) ? json_[key] : nlohmann::json::object();
-    check(inner.json_.is_object(), path_, "{} has a value of the wrong type: {}", key, inner.json_.dump());
+    check(inner.json_.is_object(), path_, "{} has a value of the wrong type: {}", key, text(inner.json_));
     return inner;
   }
 
@@ -60,6 +66,12 @@ class JsonConfig {
   const std::string& path() const { return path_; }
 
  private:
+  static constexpr int64_t kLargestSize = (int64_t{1} << 31) - 1;
+  static std::string text(const nlohmann::json& value) { return escaped(value.dump()); }
+  template <class T>
+  static const T& shown(const T& value) { return value; }
+  static std::string shown(const std::string& value) { return escaped(value); }
+
   std::string path_;
   nlohmann::json json_;
 };

@@ -22,7 +22,7 @@ LlamaSettings llama_settings(const JsonConfig& config) {
           .max_position_embeddings = config.size("max_position_embeddings"),
           .hidden_size = hidden,
           .intermediate_size = config.size("intermediate_size"),
-          .num_hidden_layers = config.size("num_hidden_layers"),
+          .num_hidden_layers = config.count("num_hidden_layers"),
           .num_attention_heads = heads,
           .num_key_value_heads = kv_heads,
           .rms_norm_eps = config.get("rms_norm_eps", 1e-6),
@@ -31,23 +31,25 @@ LlamaSettings llama_settings(const JsonConfig& config) {
 }
 
 std::vector<StoredWeight> llama_weights(const LlamaSettings& settings) {
-  std::vector<StoredWeight> all = {{"embed_tokens.weight", "token.weight"}};
+  const int64_t width = settings.hidden_size, inner = settings.intermediate_size,
+                kv_width = width / settings.num_attention_heads * settings.num_key_value_heads;
+  std::vector<StoredWeight> all = {{"embed_tokens.weight", "token.weight", {settings.vocab_size, width}}};
   for (int64_t i = 0; i < settings.num_hidden_layers; ++i) {
-    const std::string from = "layers." + std::to_string(i) + ".", to = "block." + std::to_string(i) + ".";
-    for (const auto& [stored, path] :
-         std::initializer_list<std::pair<const char*, const char*>>{{"input_layernorm", "norm_1"},
-                                                                    {"self_attn.q_proj", "attention.query"},
-                                                                    {"self_attn.k_proj", "attention.key"},
-                                                                    {"self_attn.v_proj", "attention.value"},
-                                                                    {"self_attn.o_proj", "attention.output"},
-                                                                    {"post_attention_layernorm", "norm_2"},
-                                                                    {"mlp.gate_proj", "mlp.gate"},
-                                                                    {"mlp.up_proj", "mlp.up"},
-                                                                    {"mlp.down_proj", "mlp.down"}})
-      all.push_back({from + stored + ".weight", to + path + ".weight"});
+    const auto add = [&](const std::string& stored, const std::string& path, const Shape& shape) {
+      all.push_back({fmt::format("layers.{}.{}.weight", i, stored), fmt::format("block.{}.{}.weight", i, path), shape});
+    };
+    add("input_layernorm", "norm_1", {width});
+    add("self_attn.q_proj", "attention.query", {width, width});
+    add("self_attn.k_proj", "attention.key", {kv_width, width});
+    add("self_attn.v_proj", "attention.value", {kv_width, width});
+    add("self_attn.o_proj", "attention.output", {width, width});
+    add("post_attention_layernorm", "norm_2", {width});
+    add("mlp.gate_proj", "mlp.gate", {inner, width});
+    add("mlp.up_proj", "mlp.up", {inner, width});
+    add("mlp.down_proj", "mlp.down", {width, inner});
   }
-  all.push_back({"norm.weight", "norm.weight"});
-  if (!settings.tied) all.push_back({"lm_head.weight", "head.weight"});
+  all.push_back({"norm.weight", "norm.weight", {width}});
+  if (!settings.tied) all.push_back({"lm_head.weight", "head.weight", {settings.vocab_size, width}});
   return all;
 }
 

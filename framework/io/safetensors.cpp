@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 
+#include "framework/core/quote.h"
 #include "framework/io/file.h"
 
 namespace bonsai {
@@ -28,11 +29,6 @@ constexpr const char* kWhere = "safetensors";
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kLargestHeader = 100'000'000;  // the format's own limit
 constexpr const char* kMetadata = "__metadata__";
-
-// A name fit for a message: control characters escaped, and not a megabyte long.
-std::string shown(std::string_view name) {
-  return json(name.substr(0, 200)).dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 const char* word_of(DType dtype) {
   return dtype == DType::f32 ? "F32" : dtype == DType::f64 ? "F64" : "I32";
@@ -94,7 +90,7 @@ class HeaderParser final : public json::json_sax_t {
   bool key(std::string& key) override {
     if (depth_ == 1) {
       const bool first = key == kMetadata ? !std::exchange(metadata_seen_, true) : !entries_.contains(key);
-      check_file(first, file_, "the name {} stands twice in its header", shown(key));
+      check_file(first, file_, "the name {} stands twice in its header", in_quotes(key));
       name_ = std::move(key);
       dtype_.reset(), shape_.reset(), offsets_.reset();
       return true;
@@ -102,9 +98,9 @@ class HeaderParser final : public json::json_sax_t {
     field_ = std::move(key);
     const bool again = in_metadata() ? metadata_.contains(field_)
                        : field_ == "dtype" ? dtype_.has_value() : list().has_value();
-    require(!again, "has {} twice", shown(field_));
+    require(!again, "has {} twice", in_quotes(field_));
     require(in_metadata() || field_ == "dtype" || field_ == "shape" || field_ == "data_offsets",
-            "has an unknown key {}", shown(field_));
+            "has an unknown key {}", in_quotes(field_));
     return true;
   }
 
@@ -136,13 +132,13 @@ class HeaderParser final : public json::json_sax_t {
   template <class... Args>
   void require(bool ok, fmt::format_string<const Args&...> text, const Args&... args) const {
     if (ok) return;
-    const std::string what = in_metadata() ? kMetadata : "tensor " + shown(name_);
+    const std::string what = in_metadata() ? kMetadata : "tensor " + in_quotes(name_);
     check_file(false, file_, "{} {}", what, fmt::format(text, args...));
   }
 
   bool unexpected(std::string_view found) const {
     require(depth_ != 1, "must be an object, not {}", found);
-    require(!in_metadata(), "must hold text under {}, not {}", shown(field_), found);
+    require(!in_metadata(), "must hold text under {}, not {}", in_quotes(field_), found);
     require(field_ != "dtype", "must have text as its dtype, not {}", found);
     require(false, "must have a list of integers from 0 on as its {}, not {}", field_, found);
     return false;
@@ -155,7 +151,7 @@ class HeaderParser final : public json::json_sax_t {
     require(offsets_->size() == 2, "has only {} data_offsets", offsets_->size());
     const uint64_t begin = (*offsets_)[0], end = (*offsets_)[1];
     const int bits = bits_of(*dtype_);
-    require(bits > 0, "has an unknown dtype {}", shown(*dtype_));
+    require(bits > 0, "has an unknown dtype {}", in_quotes(*dtype_));
 
     // Sizes of 0 are left out: Shape::elements multiplies the others too, and must not overflow.
     int64_t product = bits;
@@ -219,9 +215,9 @@ void check_layout(const InputFile& file, uint64_t data, const Entries& entries) 
   for (const auto* named : order) {
     const Entry& entry = named->second;
     check_file(entry.begin >= expected, file, "tensor {} overlaps another one at byte {} of the data",
-               shown(named->first), entry.begin - data);
+               in_quotes(named->first), entry.begin - data);
     check_file(entry.begin == expected, file, "no tensor holds the {} bytes of data before tensor {}",
-               entry.begin - expected, shown(named->first));
+               entry.begin - expected, in_quotes(named->first));
     expected = entry.end;
   }
   check_file(expected == file.bytes(), file, "no tensor holds the last {} bytes", file.bytes() - expected);
@@ -267,7 +263,7 @@ void read_i64(const InputFile& file, std::string_view name, const Entry& entry, 
   read_as<int64_t>(file, entry, out, [&](int64_t x, size_t i) {
     const auto narrow = static_cast<int32_t>(x);
     if (narrow != x)
-      fail(kWhere, "{}: tensor {} holds {} at position {}, which is no i32", file.path(), shown(name), x, i);
+      fail(kWhere, "{}: tensor {} holds {} at position {}, which is no i32", file.path(), in_quotes(name), x, i);
     return narrow;
   });
 }
@@ -291,7 +287,7 @@ std::vector<std::string> SafetensorsFile::names() const {
 
 const Entry& SafetensorsFile::entry(std::string_view name) const {
   const auto found = entries_.find(name);
-  check_file(found != entries_.end(), *file_, "has no tensor {}", shown(name));
+  check_file(found != entries_.end(), *file_, "has no tensor {}", in_quotes(name));
   return found->second;
 }
 
@@ -305,8 +301,8 @@ Tensor SafetensorsFile::read(std::string_view name, DType as) const {
   const std::string& word = from.dtype;
   const bool integer = word == "I32" || word == "I64";
   const bool floating = word == "F32" || word == "F64" || word == "F16" || word == "BF16";
-  check_file(integer || floating, *file_, "tensor {} is {}, which Bonsai does not read", shown(name), word);
-  check_file(floating == is_floating(as), *file_, "tensor {} is {} and cannot become {}", shown(name), word,
+  check_file(integer || floating, *file_, "tensor {} is {}, which Bonsai does not read", in_quotes(name), word);
+  check_file(floating == is_floating(as), *file_, "tensor {} is {} and cannot become {}", in_quotes(name), word,
              name_of(as));
   Tensor out = empty(from.shape, as);
   if (word == word_of(as))
@@ -334,7 +330,7 @@ std::string header_of(const std::string& path, const std::vector<const Named*>& 
   for (const Named* named : tensors) {
     const auto& [name, x] = *named;
     check(x && name != kMetadata && !header.contains(name), kWhere,
-          "{}: tensor {} cannot be written: {}", path, shown(name),
+          "{}: tensor {} cannot be written: {}", path, in_quotes(name),
           !x ? "it is undefined" : name == kMetadata ? "its name is taken" : "its name is given twice");
     header[name] = {{"dtype", word_of(x.dtype())},
                     {"shape", std::span(x.shape().dim, static_cast<size_t>(x.rank()))},
