@@ -1,0 +1,21 @@
+// Any bytes as the YAML of a run, with all that follows before data is read: ranges, fits, sizes, and the config printed
+// and loaded again.
+#include "framework/config/print.h"
+#include "framework/config/yaml.h"
+#include "tests/fuzz/fuzz.h"
+#include "trainers/config.h"
+
+using namespace bonsai;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  fuzz::expect_value_or_error([&] {
+    const std::string_view text(reinterpret_cast<const char*>(data), size);
+    RunConfig config = ConfigFile::from_text(text, "fuzz.yaml").load<RunConfig>();
+    if (!misfit(config.model).empty()) return;
+    parameter_count(config.model);
+    const std::string printed = dump_config(config_keys(config));
+    RunConfig again = ConfigFile::from_text(printed, "again.yaml").load<RunConfig>();
+    if (dump_config(config_keys(again)) != printed) std::abort();
+  });
+  return 0;
+}
