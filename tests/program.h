@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/training.h"
 
@@ -49,6 +50,17 @@ class Program {
     for (const auto& [file, text] : {std::pair{out_file, &result.out}, std::pair{err_file, &result.err}})
       if (std::filesystem::is_regular_file(folder.path() / file)) *text = contents(folder.path() / file);
     return result;
+  }
+
+  // Until the condition holds; false if the program ended before it did.
+  bool wait(pid_t child, const std::function<bool()>& condition) const {
+    siginfo_t ended = {};
+    while (!condition()) {
+      if (::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid != 0)
+        return condition();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
   }
 
   Outcome run(const std::vector<std::string>& arguments) const { return finish(start(arguments)); }

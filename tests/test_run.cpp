@@ -87,9 +87,10 @@ TEST(Run, ASignalInAnEvaluationOrASampleStopsThereAndTheRunGoesOnThere) {
   const std::vector<std::string> settings = {"trainer.sample_interval=4", "trainer.checkpoint_interval=7"};
   const Folder folder;
   TinyRun(settings).train(folder / "whole");
-  for (const std::string work : {"evaluation", "sample"})
+  for (const std::string work : {"evaluation", "sample", "full evaluation"})
     for (const int unit : {0, 1})
       for (const int64_t step : {4, 12, 20}) {
+        if (work == "full evaluation" && step < 20) continue;
         const auto path = folder / fmt::format("{}{}-{}", work, unit, step);
         TinyRun run(settings);
         int64_t trained = 0;
@@ -103,8 +104,9 @@ TEST(Run, ASignalInAnEvaluationOrASampleStopsThereAndTheRunGoesOnThere) {
         EXPECT_EQ(first.interrupted_by, SIGTERM);
         EXPECT_EQ(later, 0) << "units after the signal";
         EXPECT_EQ(Checkpoint(path).progress().step, step);
-        EXPECT_EQ(Checkpoint(path).progress().pending,
-                  work == "sample" ? Pending::sample : Pending::evaluation);
+        EXPECT_EQ(Checkpoint(path).progress().pending, work == "sample"       ? Pending::sample
+                                                       : work == "evaluation" ? Pending::evaluation
+                                                                              : Pending::full_evaluation);
         TinyRun(settings).train(path, true);
         EXPECT_EQ(last_of(path), last_of(folder / "whole")) << path;
         EXPECT_EQ(best_of(path), best_of(folder / "whole")) << path;
@@ -227,6 +229,8 @@ TEST(Run, StopsEarlyAfterSoManyEvaluationsWithoutABetterLoss) {
   const RunSummary summary = run.train(folder / "whole");
   EXPECT_EQ(summary.progress.step, 12);
   EXPECT_EQ(summary.progress.best_loss, 1);
+  EXPECT_EQ(series(folder / "whole", "val_loss"), std::vector<double>(losses.begin(), losses.end() - 1));
+  EXPECT_EQ(series(folder / "whole", "val_loss_full"), std::vector<double>{0}) << "B41: at an early stop too";
   EXPECT_EQ(Checkpoint(RunFolder{folder / "whole"}.best()).progress().step, 8);
   EXPECT_EQ(Checkpoint(folder / "whole").progress().step, 12);
 
@@ -259,8 +263,8 @@ TEST(Run, MetricsHaveTheNumbersOfEachStep) {
   EXPECT_EQ(steps, (std::vector<double>{1, 2, 3, 4, 5, 6}));
 }
 
-// Between, so many batches are enough; the loss that a run ends with is that of all of its validation data.
-TEST(Run, TheLastEvaluationIsOverAllOfTheData) {
+// Evaluations see so many batches; when the run ends, the loss over all validation data is logged apart (B41).
+TEST(Run, TheEndHasTheLossOverAllOfTheData) {
   const Folder folder;
   const TinyRun run({"trainer.max_steps=8"});
   run.train(folder / "run");
@@ -268,11 +272,52 @@ TEST(Run, TheLastEvaluationIsOverAllOfTheData) {
   std::vector<double> losses;
   for (int64_t step = 0; step < 8; ++step) {
     trainer.step(step);
-    if (step == 3) losses.push_back(run.task->evaluate(trainer.model(), 2, 2, kNoPoll).loss);
+    if (step % 4 == 3) losses.push_back(run.task->evaluate(trainer.model(), 2, 2, kNoPoll).loss);
   }
-  losses.push_back(run.task->evaluate(trainer.model(), 2, 0, kNoPoll).loss);
   EXPECT_EQ(series(folder / "run", "val_loss"), losses);
-  EXPECT_NE(run.task->evaluate(trainer.model(), 2, 2, kNoPoll).loss, losses[1]);
+  EXPECT_EQ(series(folder / "run", "val_loss_full"),
+            std::vector<double>{run.task->evaluate(trainer.model(), 2, 0, kNoPoll).loss});
+  EXPECT_NE(series(folder / "run", "val_loss_full")[0], losses[1]);
+}
+
+// B41: an evaluation over a part of the data has its own losses: 3, 2, 1 and so on; one over all has 9.
+TEST(Run, TheBestIsChosenByLossesOverTheSameBatches) {
+  const Folder folder;
+  const auto train = [&](const std::string& name, const std::vector<std::string>& settings,
+                         bool resume = false) {
+    TinyRun run(settings);
+    run.task->part_and_whole = true;
+    return run.train(folder / name, resume);
+  };
+  EXPECT_EQ(train("run", {}).progress.best_loss, 1);
+  EXPECT_EQ(series(folder / "run", "val_loss"), (std::vector<double>{5, 4, 3, 2, 1}));
+  EXPECT_EQ(series(folder / "run", "val_loss_full"), std::vector<double>{9});
+  EXPECT_EQ(metrics_of(folder / "run").back()["step"], 20);
+  EXPECT_EQ(Checkpoint(RunFolder{folder / "run"}.best()).progress().step, 20) << "the last is the best";
+  // An evaluation over all data is not made twice.
+  EXPECT_EQ(train("all", {"trainer.eval_batches=0"}).progress.best_loss, 9);
+  EXPECT_EQ(series(folder / "all", "val_loss").size(), 5u);
+  EXPECT_TRUE(series(folder / "all", "val_loss_full").empty());
+
+  // Resumed with other batches, the best loss starts anew; with the same ones, cut otherwise, it stays.
+  const auto best_of_resumed = [&](const std::vector<std::string>& settings) {
+    std::filesystem::remove_all(folder / "copy");
+    std::filesystem::copy(folder / "run", folder / "copy", std::filesystem::copy_options::recursive);
+    TinyRun run(settings);
+    run.task->losses = {7};
+    testing::internal::CaptureStderr();
+    const double best = run_training(run.config, {folder / "copy"}, true, false).progress.best_loss;
+    const bool told =
+        testing::internal::GetCapturedStderr().find("the best loss starts anew") != std::string::npos;
+    EXPECT_EQ(told, best == 7) << settings[1];
+    return best;
+  };
+  const std::string longer = "trainer.max_steps=21";
+  for (const std::string other :
+       {"trainer.eval_batches=3", "trainer.eval_batches=0", "trainer.batch_size=3"})
+    EXPECT_EQ(best_of_resumed({longer, other}), 7) << other;
+  EXPECT_EQ(best_of_resumed({longer, "trainer.eval_interval=3"}), 1);
+  EXPECT_EQ(best_of_resumed({longer, "trainer.eval_batches=4", "trainer.batch_size=1"}), 1);
 }
 
 TEST(Run, ResumingWithOtherDataOrAnotherModelIsRefused) {
@@ -306,7 +351,7 @@ TEST(Run, ResumingWithOtherDataOrAnotherModelIsRefused) {
   EXPECT_NE(train({}, true).find("nothing to resume"), std::string::npos);
   EXPECT_EQ(train({}, false), "no error");
   const std::string before = last_of(folder / "run");
-  EXPECT_NE(train({}, false).find("exists; give --resume"), std::string::npos);
+  EXPECT_NE(train({}, false).find("exists; go on with it by --resume"), std::string::npos);
   const auto refused = [&](const std::string& setting, const std::string& why) {
     const std::string error = train({setting}, true);
     EXPECT_NE(error.find(why), std::string::npos) << setting << ": " << error;
@@ -316,6 +361,22 @@ TEST(Run, ResumingWithOtherDataOrAnotherModelIsRefused) {
   refused("model.tie_embeddings=false", "model.tie_embeddings is false, was true");
   refused("trainer.dtype=f64", "a run of");
   EXPECT_EQ(last_of(folder / "run"), before);
+}
+
+// B52: steps count from 1 in every message, as in metrics.jsonl.
+TEST(Run, AMessageNamesTheStepThatTheMetricsWouldHave) {
+  const Folder folder;
+  TinyRun run;
+  run.task->losses = {3, NAN};
+  EXPECT_NE(error_of([&] { run.train(folder / "evaluation"); }).find("at step 8 the validation loss is nan"),
+            std::string::npos);
+  EXPECT_EQ(metrics_of(folder / "evaluation").back()["step"], 8);
+  TinyRun diverging({"schedule.learning_rate=1000", "schedule.min_learning_rate=1000",
+                     "optimizer.clip_norm=0", "model.deviation=1e18", "trainer.eval_interval=0"});
+  const std::string error = error_of([&] { diverging.train(folder / "step"); });
+  const auto lines = metrics_of(folder / "step");
+  const int64_t logged = lines.empty() ? 0 : lines.back()["step"].get<int64_t>();
+  EXPECT_NE(error.find(fmt::format("at step {} the loss is", logged + 1)), std::string::npos) << error;
 }
 
 TEST(Run, TwoRunsDoNotWriteToOneFolder) {

@@ -79,14 +79,15 @@ CLI::Validator device_name() {
       "");
 }
 
-void ConfigArguments::add_to(CLI::App& command) {
-  command.add_option("config", path, "YAML file")->required()->check(not_empty());
+CLI::Option* ConfigArguments::add_to(CLI::App& command) {
+  CLI::Option* config = command.add_option("config", path, "YAML file")->required()->check(not_empty());
   command.add_option("--set", settings, "change a key: model.n_layers=2")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command.add_option("--device", device, "cpu, cuda or cuda:N: device.type and device.index")->check(device_name());
   command.add_option("--threads", threads, "device.threads; 0 takes one a processor")
       ->transform(whole_number(0));
+  return config;
 }
 
 RunConfig ConfigArguments::load() const {

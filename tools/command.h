@@ -33,7 +33,7 @@ struct ConfigArguments {
   std::vector<std::string> settings;
   int64_t threads = -1;
 
-  void add_to(CLI::App& command);
+  CLI::Option* add_to(CLI::App& command);  // CONFIG, which is required
   // Relative data paths stand beside the file, those of --set in the current folder.
   RunConfig load() const;
 };

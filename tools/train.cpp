@@ -1,36 +1,75 @@
-// bonsai train CONFIG: trains, or goes on with a run.
+// bonsai train CONFIG: trains a model. bonsai train --resume RUN: goes on with a run.
 #include <fmt/format.h>
 
 #include "framework/config/yaml.h"
 #include "tools/command.h"
 #include "trainers/loop.h"
+#include "trainers/progress.h"
 
 namespace bonsai {
+namespace {
+
+struct Arguments : ConfigArguments {
+  std::string out, run;
+  bool resume = false, quiet = false, accept_new_data = false;
+};
+
+// The folder to write to; a resumed run without CONFIG takes the config from there.
+RunFolder folder_of(Arguments& a) {
+  if (a.resume && a.run.empty())
+    a.run = a.out;
+  else if (a.resume && !a.out.empty())
+    throw ConfigError("--out: --resume names the run folder already");
+  if (a.resume && a.run.empty())
+    throw ConfigError("--resume needs the run folder to go on with: --resume RUN");
+  if (!a.resume && a.path.empty())
+    throw ConfigError("name a config to train, or a run to go on with by --resume RUN");
+  if (!a.resume && a.out.empty()) return {"runs" / std::filesystem::path(a.path).stem(), /*numbered=*/true};
+  const RunFolder folder{a.resume ? a.run : a.out};
+  if (a.path.empty()) a.path = folder.config().string();
+  return folder;
+}
+
+// As a shell takes it for one word, and no program for an option.
+std::string word(std::string text) {
+  if (text.starts_with('-')) text = "./" + text;
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+  if (text.find_first_not_of(kPlain) == text.npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
 
 void add_train(CLI::App& program) {
-  struct Arguments : ConfigArguments {
-    std::string out;
-    bool resume = false, quiet = false, accept_new_data = false;
-  };
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = program.add_subcommand("train", "train a model from a YAML file");
-  a->add_to(*command);
+  CLI::App* command = program.add_subcommand("train", "train a model from a YAML file, or go on with a run");
+  a->add_to(*command)->required(false);
   command->add_option("--out", a->out, "run folder; runs/NAME-N where it is not given")->check(not_empty());
-  command->add_flag("--resume", a->resume, "go on from the last checkpoint of --out");
+  CLI::Option* resume =
+      command
+          ->add_option("--resume", a->run,
+                       "go on with the run in this folder, with CONFIG or what it used; --set changes keys")
+          ->type_name("RUN")
+          ->expected(0, 1);
   command->add_flag("--accept-new-data", a->accept_new_data,
                     "go on although the data has changed since the run began; the best loss starts anew");
   command->add_flag("--quiet", a->quiet, "no progress on standard error");
-  command->callback([a] {
-    if (a->resume && a->out.empty()) throw ConfigError("--resume needs --out, the run folder to go on with");
-    RunConfig config = a->load();
-    const RunFolder folder{a->out.empty() ? free_run_folder(std::filesystem::path(a->path).stem().string())
-                                          : std::filesystem::path(a->out)};
+  command->callback([a, resume, &program] {
+    a->resume = resume->count() > 0;
+    const RunFolder folder = folder_of(*a);
     check_run_folder(folder, a->resume);  // before the data is read or made
+    RunConfig config = a->load();
     const std::filesystem::path from = a->resume ? folder.newest() : "";
     prepare_data(config, from.empty() ? nullptr : Checkpoint(from).tokenizer());
     const RunSummary summary = run_training(config, folder, a->resume, a->quiet, a->accept_new_data);
-    fmt::print("{}\n", folder.path.string());
-    if (summary.interrupted_by) throw CLI::RuntimeError(128 + summary.interrupted_by);
+    const std::string path = summary.folder.path.string();
+    fmt::print("{}\n", path);
+    if (!summary.interrupted_by) return;
+    if (!a->quiet) say(fmt::format("to go on: {} train --resume {}\n", word(program.get_name()), word(path)));
+    throw CLI::RuntimeError(128 + summary.interrupted_by);
   });
 }
 

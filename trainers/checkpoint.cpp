@@ -14,6 +14,7 @@
 #include "framework/core/quote.h"
 #include "framework/io/json.h"
 #include "framework/io/safetensors.h"
+#include "trainers/run_folder.h"
 
 namespace bonsai {
 namespace {
@@ -52,7 +53,7 @@ double number(const Metadata& metadata, const std::string& key, const std::strin
   return value;
 }
 
-constexpr const char* kPending[] = {"nothing", "sample", "evaluation"};
+constexpr const char* kPending[] = {"nothing", "full_evaluation", "sample", "evaluation"};
 
 // Nothing where the file is older than the key.
 Pending pending(const Metadata& metadata, const std::string& file) {
@@ -85,6 +86,8 @@ std::filesystem::path find_file(const std::filesystem::path& path) {
        {path, path / "checkpoint.safetensors", path / "last/checkpoint.safetensors",
         path / "checkpoints/last/checkpoint.safetensors", path / "checkpoints/best/checkpoint.safetensors"})
     if (std::filesystem::is_regular_file(candidate)) return candidate;
+  check(!(is_run({path}) && std::filesystem::exists(RunFolder{path}.config())), path.string(),
+        "is a run that has no checkpoint yet; wait for its first, or see trainer.checkpoint_interval");
   fail(path.string(),
        "is no checkpoint: neither a file, nor a folder with checkpoint.safetensors, nor a run folder");
 }

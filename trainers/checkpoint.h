@@ -8,7 +8,7 @@
 namespace bonsai {
 
 // What a run that stopped has left to do of its last step, and what follows that.
-enum class Pending { nothing, sample, evaluation };
+enum class Pending { nothing, full_evaluation, sample, evaluation };
 
 // Beside the weights and moments: where the run stands.
 struct Progress {

@@ -32,11 +32,11 @@ struct TrainerConfig {
     v("batch_size", batch_size, "sequences in a micro-batch", at_least(1));
     v("accumulation", accumulation, "micro-batches a step; the loss is that of all their tokens", between(1, 65535));
     v("eval_interval", eval_interval, "steps between evaluations; 0 evaluates only at the end", at_least(0));
-    v("eval_batches", eval_batches, "batches of an evaluation while training; 0 takes all", at_least(0));
+    v("eval_batches", eval_batches, "batches of an evaluation, always the same; 0 takes all. With a number, the end adds val_loss_full, over all", at_least(0));
     v("checkpoint_interval", checkpoint_interval, "steps between checkpoints; 0 saves only at the end", at_least(0));
     v("log_interval", log_interval, "steps between lines of metrics.jsonl", at_least(1));
     v("sample_interval", sample_interval, "steps between samples of text; 0 for none", at_least(0));
-    v("early_stop", early_stop, "evaluations without a better loss before the run stops; 0 never stops early", at_least(0));
+    v("early_stop", early_stop, "evaluations in a row without a better val_loss after which the run stops; 0 never stops early", at_least(0));
     v("seed", seed, "of weights, data order and dropout", at_least(0));
     v("audit", audit, "whether a run first proves that no position sees its future");
     v("mark_halving", mark_halving, "whether to mark the first step whose loss has halved within 5 % of the steps");

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "framework/backend/backend.h"
 #include "framework/config/print.h"
@@ -12,6 +12,7 @@
 #include "framework/io/file.h"
 #include "trainers/audit.h"
 #include "trainers/interrupt.h"
+#include "trainers/metrics.h"
 #include "trainers/progress.h"
 
 namespace bonsai {
@@ -22,9 +23,6 @@ void replace_text(const std::filesystem::path& path, const std::string& text) {
   file.write(text.data(), text.size());
   file.commit();
 }
-
-// The first line of a run's config.yaml: what tells it from one that a person wrote.
-const std::string kWrittenByTrain = "# What this run uses, defaults included. Written by bonsai train.\n";
 
 struct Change {
   ConfigKey before, now;
@@ -49,100 +47,54 @@ void check_same_model(const Checkpoint& checkpoint, const RunConfig& config) {
           fmt::format("{}: {}; a run goes on with its own model", checkpoint.file().string(), change.text()));
 }
 
-// metrics.jsonl, one object a line. A resumed run drops what came after its checkpoint.
-class Metrics {
- public:
-  Metrics(const std::filesystem::path& path, const Progress& progress) : path_(path) {
-    std::string kept;
-    std::ifstream old(path);
-    check(old.good() || !std::filesystem::exists(path), path.string(),
-          "cannot be read; a run goes on with its lines");
-    for (std::string line; std::getline(old, line);) {
-      const auto object = nlohmann::json::parse(line, nullptr, false);
-      if (!is_kept(object, progress)) continue;
-      kept += line + "\n";
-      note(object);
-    }
-    old.close();
-    replace_text(path, kept);
-    file_.open(path, std::ios::app);
-  }
+// Of an evaluation; 0 for all. Losses over other rows do not compare.
+double evaluated_rows(const TrainerConfig& c) {
+  return static_cast<double>(c.eval_batches) * static_cast<double>(c.batch_size);
+}
 
-  // The first step that was logged with at most half the loss of `window` steps before; 0 where it is not this one,
-  // or another was before.
-  int64_t halving(int64_t window) const {
-    if (marked_ || losses_.size() < 2) return 0;
-    const auto& [step, loss] = losses_.back();
-    const auto before = std::find_if(losses_.rbegin(), losses_.rend(), [&, step = step](const auto& l) { return l.first <= step - window; });
-    return before != losses_.rend() && loss <= before->second / 2 ? step : 0;
-  }
-
-  void write(const nlohmann::ordered_json& object) {
-    note(object);
-    if (!std::filesystem::exists(path_)) file_ = std::ofstream(path_, std::ios::app);  // it was moved away
-    file_ << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n" << std::flush;
-    check(file_.good(), path_.string(), "could not be written; is the disk full?");
-  }
-
- private:
-  // Not what came after the checkpoint, nor what the run will write again.
-  static bool is_kept(const nlohmann::json& object, const Progress& progress) {
-    if (!object.is_object() || !object.contains("step") || !object["step"].is_number()) return false;
-    const double step = object["step"], last = static_cast<double>(progress.step);
-    const bool again = (progress.pending == Pending::evaluation && object.contains("val_loss")) ||
-                       (progress.pending >= Pending::sample && object.contains("sample"));
-    return step < last || (step == last && !again);
-  }
-
-  void note(const nlohmann::json& object) {
-    marked_ |= object.contains("halved");
-    if (object.contains("train_loss") && object["train_loss"].is_number())
-      losses_.emplace_back(object["step"].get<int64_t>(), object["train_loss"].get<double>());
-  }
-
-  std::filesystem::path path_;
-  std::ofstream file_;
-  std::vector<std::pair<int64_t, double>> losses_;  // by step
-  bool marked_ = false;
-};
+// The comments of a run's config.yaml that say when it was resumed, and with what changes.
+constexpr const char* kResumed = "# Resumed ";
+std::string resumes_in(const std::filesystem::path& config) {
+  std::string lines;
+  std::ifstream file(config);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(kResumed)) lines += line + "\n";
+  return lines;
+}
 
 class Run {
  public:
-  Run(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet, bool accept_new_data)
-      : config_(config), folder_(folder), lock_(locked(folder, resume)), trainer_(config) {
-    for (const auto& file : {folder.config(), folder.metrics(), folder.last(), folder.best()})
-      remove_unfinished(file);
-    std::string from = "there is no checkpoint yet: starting from step 0";
-    if (const std::filesystem::path file = folder.newest(); resume && !file.empty()) {
-      const Checkpoint checkpoint(file);
-      check_same_model(checkpoint, config);
-      check(checkpoint.tokenizer()->serialise() == config.data->tokenizer()->serialise(), "train",
-            "{} was trained on other tokens than the data has now; the run cannot go on from it",
-            file.string());
-      const std::string other_data = checkpoint.data_changes(*config.data);
-      if (!other_data.empty() && !accept_new_data)
-        throw ConfigError(fmt::format("{}: the data is not what the run was trained on: {}; --accept-new-data goes on with it",
-                                      file.string(), other_data));
-      checkpoint.load(trainer_);
-      summary_.progress = checkpoint.progress();
-      saved_ = file == folder.last();
-      from = fmt::format("going on after step {}{}", progress().step,
-                         file == folder.last() ? "" : ", of the best checkpoint");
-      for (const Change& change : changes(checkpoint.config(), config)) from += "\n  " + change.text();
-      if (!other_data.empty()) {
-        progress() = {.step = progress().step, .pending = progress().pending};
-        from += "\n  new data, so the best loss starts anew: " + other_data;
-      }
-    }
-    replace_text(folder.config(), kWrittenByTrain + dump_config(config_keys(config)));
-    metrics_.emplace(folder.metrics(), progress());
-    line_.emplace(config.trainer.max_steps, progress().step, config.data->floor(), quiet);
-    if (resume) line_->note(from);
+  Run(const RunConfig& config, const RunFolder& folder, bool resume, bool accept_new_data)
+      : config_(config),
+        folder_(claim(folder, resume)),
+        lock_(folder_.path),
+        accept_new_data_(accept_new_data),
+        trainer_(config) {
+    summary_.folder = folder_;
   }
 
-  RunSummary run() {
-    const TrainerConfig& c = config_.trainer;
-    InterruptScope interrupt;
+  RunSummary run(bool resume, bool quiet) {
+    try {
+      begin(resume, quiet);
+      train();
+    } catch (const Error&) {
+      check_folder();  // then this is the reason
+      throw;
+    }
+    return summary_;
+  }
+
+ private:
+  void begin(bool resume, bool quiet) {
+    for (const auto& file : {folder_.config(), folder_.metrics(), folder_.last(), folder_.best()})
+      remove_unfinished(file);
+    const std::filesystem::path file = folder_.newest();
+    const bool found = resume && !file.empty();
+    const std::string from = found ? go_on_from(file) : "there is no checkpoint yet: starting with step 1";
+    if (!found) record_config();  // first: it is what makes the folder a run's
+    metrics_.emplace(folder_.metrics(), progress());
+    line_.emplace(config_.trainer.max_steps, progress().step, config_.data->floor(), quiet);
+    if (resume) line_->note(from);
     const auto& parameters = trainer_.arena().parameters();
     const auto decayed =
         std::count_if(parameters.begin(), parameters.end(), [](const Parameter* p) { return p->decay; });
@@ -150,13 +102,18 @@ class Run {
         fmt::format("{} parameters ({} tensors with weight decay, {} without), vocabulary {}, writing to {}",
                     trainer_.parameter_count(), decayed, static_cast<int64_t>(parameters.size()) - decayed,
                     config_.model.vocab_size, folder_.path.string()));
+  }
+
+  void train() {
+    const TrainerConfig& c = config_.trainer;
+    InterruptScope interrupt;
     try {
       finish_step();  // what the run left undone when it stopped
-      while (!ended()) {
+      for (bool first = true; !ended(); first = false) {
         const StepResult result = trainer_.step(progress().step, poll_);
+        if (first) warn_of_unreached();
         ++progress().step;
-        progress().pending = Pending::evaluation;
-        saved_ = false;
+        changed(Pending::evaluation);
         line_->step(progress().step, result);
         if (due(c.log_interval)) log(result);
         finish_step();
@@ -169,14 +126,50 @@ class Run {
     line_->note(fmt::format("{} after {} steps; checkpoint in {}",
                             summary_.interrupted_by ? "interrupted" : "done", progress().step,
                             folder_.last().parent_path().string()));
-    return summary_;
   }
 
- private:
-  // Of two runs that begin at once in the same folder, one makes it and the other is refused.
-  static FolderLock locked(const RunFolder& folder, bool resume) {
-    if (!std::filesystem::create_directories(folder.path)) check_run_folder(folder, resume);
-    return FolderLock(folder.path);
+  // What is told of it.
+  std::string go_on_from(const std::filesystem::path& file) {
+    const Checkpoint checkpoint(file);
+    const RunConfig& before = checkpoint.config();
+    check_same_model(checkpoint, config_);
+    check(checkpoint.tokenizer()->serialise() == config_.data->tokenizer()->serialise(), "train",
+          "{} was trained on other tokens than the data has now; the run cannot go on from it",
+          file.string());
+    const std::string other_data = checkpoint.data_changes(*config_.data);
+    if (!other_data.empty() && !accept_new_data_)
+      throw ConfigError(
+          fmt::format("{}: the data is not what the run was trained on: {}; --accept-new-data goes on with it",
+                      file.string(), other_data));
+    checkpoint.load(trainer_);
+    progress() = checkpoint.progress();
+    saved_ = file == folder_.last();
+    std::vector<std::string> told;
+    for (const Change& change : changes(before, config_)) told.push_back(change.text());
+    history_ = resumes_in(folder_.config()) + fmt::format("{}after step {}{}{}\n", kResumed, progress().step,
+                                                          told.empty() ? "" : ": ", fmt::join(told, "; "));
+    const bool other_rows = evaluated_rows(before.trainer) != evaluated_rows(config_.trainer);
+    if (!other_data.empty() || other_rows) {
+      progress() = {.step = progress().step, .pending = progress().pending};
+      told.push_back(other_data.empty() ? "evaluations see other batches, so the best loss starts anew"
+                                        : "new data, so the best loss starts anew: " + other_data);
+    }
+    return fmt::format("going on after step {}{}{}{}", progress().step,
+                       saved_ ? "" : ", of the best checkpoint", told.empty() ? "" : "\n  ",
+                       fmt::join(told, "\n  "));
+  }
+
+  // What is left of the step after a part of it, and that it is not saved yet. A resumed run that comes to nothing of
+  // this leaves config.yaml as it was.
+  void changed(Pending left) {
+    progress().pending = left;
+    saved_ = false;
+    if (!recorded_) record_config();
+  }
+
+  void record_config() {
+    replace_text(folder_.config(), kWrittenByTrain + history_ + dump_config(config_keys(config_)));
+    recorded_ = true;
   }
 
   Progress& progress() { return summary_.progress; }
@@ -194,17 +187,18 @@ class Run {
   // What follows the update of a step. Progress keeps what is left of it: a run that stops here goes on here.
   void finish_step() {
     const TrainerConfig& c = config_.trainer;
-    Pending& left = progress().pending;
-    if (left == Pending::evaluation) {
+    if (progress().pending == Pending::evaluation) {
       const bool best = due(c.eval_interval) && evaluate();
-      left = Pending::sample;
-      saved_ = false;
+      changed(Pending::sample);
       if (best) save(folder_.best());
     }
-    if (left == Pending::sample) {
+    if (progress().pending == Pending::sample) {
       if (c.sample_interval > 0 && due(c.sample_interval)) sample();
-      left = Pending::nothing;
-      saved_ = false;
+      changed(Pending::full_evaluation);
+    }
+    if (progress().pending == Pending::full_evaluation) {
+      if (c.eval_batches > 0 && ended()) evaluate_all();
+      changed(Pending::nothing);
     }
   }
 
@@ -221,30 +215,37 @@ class Run {
     }
   }
 
-  // Whether the loss is the best so far.
-  bool evaluate() {
-    const TrainerConfig& c = config_.trainer;
+  // Over the first `most_batches`, 0 for all. `suffix` is that of the keys, `over` is for people.
+  double evaluate_over(int64_t most_batches, const std::string& suffix, const std::string& over) {
     const Evaluation e =
-        config_.data->evaluate(trainer_.model(), c.batch_size, last() ? 0 : c.eval_batches, poll_);
-    summary_.evaluation = e;
-    nlohmann::ordered_json object = {{"step", progress().step}, {"val_loss", e.loss}};
-    std::string text = fmt::format("step {}: validation loss {:.4f}", progress().step, e.loss);
+        config_.data->evaluate(trainer_.model(), config_.trainer.batch_size, most_batches, poll_);
+    nlohmann::ordered_json object = {{"step", progress().step}, {"val_loss" + suffix, e.loss}};
+    std::string text = fmt::format("step {}: validation loss{} {:.4f}", progress().step, over, e.loss);
     if (!std::isnan(e.exact_match)) {
-      object["exact_match"] = e.exact_match;
+      object["exact_match" + suffix] = e.exact_match;
       text += fmt::format(", exact match {:.4f}", e.exact_match);
     }
     metrics_->write(object);
     line_->note(text);
-    check(std::isfinite(e.loss), "train", "at step {} the validation loss is {}; the training has diverged, and no checkpoint is written", progress().step,
-          std::isnan(e.loss) ? NAN : e.loss);
-    if (e.loss < progress().best_loss) {
-      progress().best_loss = e.loss;
+    check(std::isfinite(e.loss), "train",
+          "at step {} the validation loss is {}; the training has diverged, and no checkpoint is written",
+          progress().step, std::isnan(e.loss) ? NAN : e.loss);
+    return e.loss;
+  }
+
+  // Whether the loss is the best so far. Always over the same batches: losses over others do not compare.
+  bool evaluate() {
+    const double loss = evaluate_over(config_.trainer.eval_batches, "", "");
+    if (loss < progress().best_loss) {
+      progress().best_loss = loss;
       progress().evaluations_without_better = 0;
       return true;
     }
     ++progress().evaluations_without_better;
     return false;
   }
+
+  void evaluate_all() { evaluate_over(0, "_full", " over all data"); }
 
   void sample() {
     std::string text;
@@ -262,38 +263,50 @@ class Run {
     saved_ = true;
   }
 
-  void save(const std::filesystem::path& file) { save_checkpoint(file, trainer_, progress()); }
+  void save(const std::filesystem::path& file) {
+    check_folder();
+    save_checkpoint(file, trainer_, progress());
+  }
+
+  void check_folder() const {
+    check(
+        lock_.is_at(folder_.path), "train",
+        "{} was removed or renamed while the run was writing to it; steps after its last checkpoint are lost",
+        folder_.path.string());
+  }
+
+  void warn_of_unreached() {
+    std::vector<std::string> names;
+    for (const Parameter* p : trainer_.arena().parameters())
+      if (p->trainable && p->contributions == 0) names.push_back(p->path);
+    if (!names.empty())
+      line_->warn(fmt::format("no gradient reaches {}; nothing but weight decay will change it",
+                              fmt::join(names, ", ")));
+  }
+
+  // The one place that looks at the outside, between units of work: at signals, and once a second at the folder.
+  void poll() {
+    if (const int signal = InterruptScope::signal()) throw Interrupted{signal};
+    const auto now = std::chrono::steady_clock::now();
+    if (now - looked_ < std::chrono::seconds(1)) return;
+    looked_ = now;
+    check_folder();
+  }
 
   RunConfig config_;
   RunFolder folder_;
   FolderLock lock_;
+  bool accept_new_data_;
   Trainer trainer_;
   RunSummary summary_;
-  bool saved_ = false;  // whether the last checkpoint has all of this
+  std::string history_;    // of resumes, lines of config.yaml
+  bool recorded_ = false;  // whether config.yaml has this config
+  bool saved_ = false;     // whether the last checkpoint has all of this
   std::optional<Metrics> metrics_;
   std::optional<ProgressLine> line_;
-
-  // The one place that looks, between units of work, at what happens outside.
-  Poll poll_ = [] {
-    if (const int signal = InterruptScope::signal()) throw Interrupted{signal};
-  };
+  std::chrono::steady_clock::time_point looked_;
+  const Poll poll_ = [this] { poll(); };
 };
-
-// Of a run that was killed at its very start there may be nothing yet, or a part of config.yaml.
-bool is_run(const RunFolder& folder) {
-  if (!std::filesystem::is_directory(folder.path)) return false;
-  if (std::filesystem::exists(folder.last()) || std::filesystem::exists(folder.best())) return true;
-  if (std::filesystem::exists(folder.config())) {
-    std::string first;
-    std::ifstream file(folder.config());
-    std::getline(file, first);
-    return first + "\n" == kWrittenByTrain;
-  }
-  const std::filesystem::directory_iterator entries(folder.path), end;
-  return std::all_of(entries, end, [&](const auto& entry) {
-    return entry.path().filename().string().starts_with("config.yaml.tmp-");
-  });
-}
 
 }  // namespace
 
@@ -316,28 +329,6 @@ void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer) {
                     config.model.vocab_size, needed));
 }
 
-std::filesystem::path RunFolder::newest() const {
-  for (const auto& file : {last(), best()})
-    if (std::filesystem::exists(file)) return file;
-  return {};
-}
-
-std::filesystem::path free_run_folder(const std::string& name) {
-  for (int n = 1;; ++n)
-    if (const std::filesystem::path path = "runs/" + name + "-" + std::to_string(n);
-        !std::filesystem::exists(path))
-      return path;
-}
-
-void check_run_folder(const RunFolder& folder, bool resume) {
-  if (std::filesystem::exists(folder.path) && !resume)
-    throw ConfigError(
-        fmt::format("{} exists; give --resume to go on with it, or another --out", folder.path.string()));
-  if (resume && !std::filesystem::exists(folder.path))
-    throw ConfigError(fmt::format("{} does not exist, so there is nothing to resume", folder.path.string()));
-  if (resume && !is_run(folder)) throw ConfigError(fmt::format("{} is no run folder", folder.path.string()));
-}
-
 RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet,
                         bool accept_new_data) {
   check_run_folder(folder, resume);
@@ -349,7 +340,7 @@ RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool r
           "the model failed its audit: {}trainer.audit=false would skip this",
           text(reports));
   }
-  return Run(config, folder, resume, quiet, accept_new_data).run();
+  return Run(config, folder, resume, accept_new_data).run(resume, quiet);
 }
 
 }  // namespace bonsai

@@ -1,6 +1,7 @@
 #include "trainers/progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -11,6 +12,12 @@ namespace {
 std::string clock_text(double seconds) {
   const auto s = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);
   return s < 3600 ? fmt::format("{}:{:02}", s / 60, s % 60) : fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
+// Asked again for each line: it may have changed. A terminal that does not know its width cuts nothing.
+size_t terminal_width() {
+  winsize size = {};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 1000;
 }
 
 }  // namespace
@@ -44,12 +51,15 @@ void ProgressLine::step(int64_t done, const StepResult& result) {
   const std::string floor = std::isnan(floor_) ? "" : fmt::format(" (floor {:.3f})", floor_);
   const std::string text = fmt::format("step {}/{}  loss {:.3f}{}  {:.1f}k tokens/s  {} left", done, max_steps_, result.loss,
                                        floor, tokens_per_second() / 1000, clock_text(left));
-  say((terminal_ ? "\r\x1b[K" : "") + text + (terminal_ ? "" : "\n"));
+  say(terminal_ ? "\r\x1b[K" + text.substr(0, terminal_width() - 1) : text + "\n");
   drawn_ = terminal_;
 }
 
 void ProgressLine::note(const std::string& text) {
-  if (quiet_) return;
+  if (!quiet_) warn(text);
+}
+
+void ProgressLine::warn(const std::string& text) {
   clear();
   say(text + "\n");
 }

@@ -19,6 +19,7 @@ class ProgressLine {
 
   void step(int64_t done, const StepResult& result);
   void note(const std::string& text);  // a line that stays
+  void warn(const std::string& text);  // one that is not for the quiet to miss
   double tokens_per_second() const;    // since the run began
 
  private:

@@ -87,7 +87,7 @@ void Trainer::fail_not_finite(int64_t step, double loss, NonfiniteTrace& trace) 
     const ScopedWatcher watch(trace);
     accumulate_gradients(step, kNoPoll);
   }
-  fail("train", "at step {} the loss is {} and {}; {}; no weight was changed", step,
+  fail("train", "at step {} the loss is {} and {}; {}; no weight was changed", step + 1,
        std::isnan(loss) ? NAN : loss, where,
        trace.found() ? "first of all " + trace.text() : "no op made a value that is not finite");
 }

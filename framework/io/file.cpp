@@ -128,4 +128,10 @@ FolderLock::FolderLock(const fs::path& folder) : folder_(::open(folder.c_str(), 
         "{}: another process is writing to it", folder.string());
 }
 
+bool FolderLock::is_at(const fs::path& folder) const {
+  struct stat there = {}, locked = {};
+  return ::stat(folder.c_str(), &there) == 0 && ::fstat(folder_.number, &locked) == 0 &&
+         there.st_dev == locked.st_dev && there.st_ino == locked.st_ino;
+}
+
 }  // namespace bonsai

@@ -65,6 +65,8 @@ class FolderLock {
  public:
   explicit FolderLock(const std::filesystem::path& folder);
 
+  bool is_at(const std::filesystem::path& folder) const;  // false once it was removed or renamed
+
  private:
   Descriptor folder_;
 };
