@@ -10,12 +10,21 @@ namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-TEST(Interrupt, TheFirstSignalIsNotedAndTheNextScopeBeginsAnew) {
+// Under nohup this program would begin with one of them ignored.
+[[maybe_unused]] const bool kNoneIsIgnored = [] {
+  for (const int signal : kSignals) std::signal(signal, SIG_DFL);
+  return true;
+}();
+
+TEST(Interrupt, TheFirstSignalIsNotedAndAfterTheScopeAllIsAsBefore) {
   for (const int signal : kSignals) {
-    const InterruptScope scope;
-    EXPECT_EQ(InterruptScope::signal(), 0);
-    std::raise(signal);
-    EXPECT_EQ(InterruptScope::signal(), signal);
+    {
+      const InterruptScope scope;
+      EXPECT_EQ(InterruptScope::signal(), 0) << "the scope before is forgotten";
+      std::raise(signal);
+      EXPECT_EQ(InterruptScope::signal(), signal);
+    }
+    for (const int other : kSignals) EXPECT_EQ(std::signal(other, SIG_DFL), SIG_DFL) << other;
   }
 }
 
