@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
+#include <sstream>
 
 #include "framework/backend/backend.h"
 #include "framework/config/print.h"
@@ -56,7 +56,7 @@ double evaluated_rows(const TrainerConfig& c) {
 constexpr const char* kResumed = "# Resumed ";
 std::string resumes_in(const std::filesystem::path& config) {
   std::string lines;
-  std::ifstream file(config);
+  std::istringstream file(std::filesystem::exists(config) ? read_file(config, kMostConfigBytes) : "");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with(kResumed)) lines += line + "\n";
   return lines;

@@ -6,14 +6,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include "framework/config/document.h"
+#include "framework/io/json.h"
 
 namespace bonsai {
 namespace {
 
+constexpr uint64_t kMostBytes = uint64_t{1} << 30;
 constexpr std::string_view kStart = "{\"step\":";  // of every line
 
 // Not what came after the checkpoint, nor what the run will write again.
@@ -33,17 +35,14 @@ bool is_kept(const nlohmann::json& object, const Progress& progress) {
 Metrics::Metrics(const std::filesystem::path& path, const Progress& progress) : path_(path) {
   std::string kept;
   bool text = false, own = false;
-  std::ifstream old(path);
-  check(old.good() || !std::filesystem::exists(path), path.string(),
-        "cannot be read; a run goes on with its lines");
+  std::istringstream old(std::filesystem::exists(path) ? read_file(path, kMostBytes) : "");
   for (std::string line; std::getline(old, line);) {
     text |= !line.empty(), own |= line.starts_with(kStart);
-    const auto object = nlohmann::json::parse(line, nullptr, false);
+    const auto object = parse_json(line, path.string());
     if (!is_kept(object, progress)) continue;
     kept += line + "\n";
     note(object);
   }
-  old.close();
   if (text && !own)
     throw ConfigError(
         fmt::format("{} has no line of a run, so it is not replaced; move it away", path.string()));
