@@ -16,7 +16,7 @@ std::shared_ptr<const FeedForwardKeys> other_mlp(const DecoderConfig& c) {
 StackConfig stack_config(const DecoderConfig& c, bool encoder) {
   const int64_t layers = encoder ? c.n_encoder_layers : c.n_layers;
   const bool cross = !encoder && c.n_encoder_layers > 0;
-  const double additions = static_cast<double>((cross ? 3 : 2) * std::max<int64_t>(1, layers));
+  const double additions = (cross ? 3 : 2) * static_cast<double>(std::max<int64_t>(1, layers));
   const double output = c.deviation / std::sqrt(additions);
   StackConfig s;
   s.block_size = c.block_size, s.n_layers = layers;

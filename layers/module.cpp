@@ -12,13 +12,15 @@ Module::Module(Module* parent, std::string name)
     : parent_(parent),
       path_(parent->path_.empty() ? name : name.empty() ? parent->path_ : parent->path_ + "." + name),
       build_(parent->build_) {
-  for (const Module* sibling : parent->children_)
-    check(name.empty() || sibling->path_ != path_, "module", "there are two children named {}", path_);
+  check(name.empty() || parent->names_.insert(path_).second, "module", "there are two children named {}", path_);
   parent->children_.push_back(this);
 }
 
 Module::~Module() {
-  if (parent_) std::erase(parent_->children_, this);
+  if (!parent_) return;
+  parent_->names_.erase(path_);
+  auto& children = parent_->children_;  // the last is most often the first to go
+  children.erase(std::find(children.rbegin(), children.rend(), this).base() - 1);
 }
 
 std::vector<Parameter*> Module::own_parameters() {

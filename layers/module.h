@@ -9,7 +9,9 @@
 
 #include <deque>
 #include <functional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/core/parameter.h"
@@ -57,6 +59,7 @@ class Module {
   std::string path_;
   Build build_;
   std::vector<Module*> children_;
+  std::set<std::string_view> names_;  // paths of children that have a name
   std::deque<Parameter> own_;
 };
 

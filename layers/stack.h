@@ -21,6 +21,9 @@ struct StackConfig {
 class Stack final : public Module {
  public:
   Stack(Module* parent, std::string name, const StackConfig& c);
+  ~Stack() override {
+    while (!blocks_.empty()) blocks_.pop_back();  // from the last on, which its parent finds at once
+  }
 
   Tensor embed(Embedding& token, const Tensor& ids, Context& context);  // i32 (B,T) -> (B,T,C)
   Tensor trunk(const Tensor& x, Context& context);                      // (B,T,C) -> (B,T,C), normalised

@@ -9,6 +9,7 @@
 #include "framework/config/print.h"
 #include "framework/config/yaml.h"
 #include "tests/config_sample.h"
+#include "tests/folder.h"
 
 namespace bonsai {
 namespace {
@@ -50,7 +51,7 @@ TEST(Config, OrderInTheFileDoesNotMatterToSectionsChosenByAValue) {
   EXPECT_EQ(load("data:\n  length: 3\ntask: copy\n").copy.length, 3);
   EXPECT_EQ(load("data: {path: a}\n").text.path, "a");
   EXPECT_EQ(error_of("data:\n  path: a\ntask: copy\n"),
-            "f.yaml:2:3: data.path is not a key of data (known: length)");
+            "f.yaml:2:3: data.path is not a key of data; it is one only with task: text (known: length)");
 }
 
 // B25
@@ -281,7 +282,7 @@ TEST(Config, LinesAndColumnsAreThoseOfAnEditor) {
       {"data:\n  path: |\n    one\n\n    two\nmodel:\n  n_heads: x\n",
        "f.yaml:7:12: model.n_heads is 'x'" + rule},
       {"# größe\ndata: {path: größe, length: 3}\n",
-       "f.yaml:2:21: data.length is not a key of data (known: path)"},
+       "f.yaml:2:21: data.length is not a key of data; it is one only with task: copy (known: path)"},
   });
 }
 
@@ -323,8 +324,8 @@ TEST(Config, WhatIsNoConfigIsRefusedInOneSentence) {
 
 TEST(Config, ReadsFilesAndSaysWhyItCannot) {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::path(testing::TempDir()) / "bonsai_test_config";
-  fs::create_directories(folder);
+  const test::Folder temporary;
+  const fs::path& folder = temporary.path();
   std::ofstream(folder / "good.yaml") << kGood;
   expect_good(load_config<RunPart>(folder / "good.yaml"));
   RunPart defaults;
@@ -341,7 +342,6 @@ TEST(Config, ReadsFilesAndSaysWhyItCannot) {
   EXPECT_EQ(error(folder), folder.string() + ": is a directory; a config is a file");
   EXPECT_EQ(error(folder / "no.yaml"),
             (folder / "no.yaml").string() + ": cannot be read: No such file or directory");
-  fs::remove_all(folder);
 }
 
 TEST(Config, WhatAFileSaysIsShownEscapedAndShort) {  // B76

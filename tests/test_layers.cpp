@@ -43,6 +43,18 @@ TEST(Module, ParametersAreNamedByWhereTheyStand) {
   EXPECT_NE(error_of([&] { Linear again{&root, "token", {}}; Linear twice{&root, "token", {}}; }).find("two children"), std::string::npos);
 }
 
+// B72: names are looked up, not searched for, among thousands of blocks.
+TEST(Module, ANameIsFreeAgainOnceItsModuleIsGone) {
+  Module root;
+  auto first = std::make_unique<Linear>(&root, "first", LinearConfig{});
+  const Linear second{&root, "second", {}};
+  first.reset();
+  const Linear again{&root, "first", {}};
+  EXPECT_EQ(root.children(), (std::vector<Module*>{const_cast<Linear*>(&second), const_cast<Linear*>(&again)}));
+  EXPECT_NE(error_of([&] { Linear twice{&root, "first", {}}; }).find("two children"), std::string::npos);
+  EXPECT_NE(error_of([&] { Linear twice{&root, "first", {}}; }).find("two children"), std::string::npos) << "still";
+}
+
 TEST(Module, FirstWeightsDependOnSeedAndPathAlone) {
   Module one, two, other({.seed = 2});
   DecoderConfig deeper = tiny();

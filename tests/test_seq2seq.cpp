@@ -18,7 +18,7 @@ RunConfig small(const std::string& answer, const std::vector<std::string>& setti
 model: {n_layers: 1, n_encoder_layers: 1, n_heads: 2, d_model: 32, block_size: 8}
 data: {shortest: 5, longest: 6, alphabet: 12, evaluation_sequences: 200}
 trainer: {max_steps: 700, batch_size: 64}
-schedule: {learning_rate: 1e-2, warmup_steps: 50}
+schedule: {learning_rate: 1e-2, min_learning_rate: 1e-4, warmup_steps: 50}
 )",
                                           "small");
   file.set("data.answer=" + answer);

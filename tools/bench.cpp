@@ -126,6 +126,7 @@ void bench(const Arguments& a) {
   if (a.generate && config.device.threads == 0) set_threads(1);
   if (a.profile) config.trainer.trace_nonfinite = false;  // one watches at a time
   prepare_data(config);
+  check_memory(config);
   Trainer trainer(config);
   std::optional<BusyProcess> busy;
   if (a.busy) busy.emplace();

@@ -6,20 +6,61 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 
+#include "framework/backend/backend.h"
 #include "framework/config/yaml.h"
+#include "framework/core/parallel.h"
 #include "tools/command.h"
 #include "trainers/progress.h"
 
 namespace {
 
-void check_command(const CLI::App& program, const std::string& word) {
-  std::vector<std::string> commands;
-  for (const CLI::App* command : program.get_subcommands(nullptr)) commands.push_back(command->get_name());
-  if (std::find(commands.begin(), commands.end(), word) != commands.end()) return;
-  const std::string* meant = bonsai::nearest_word(word, commands);
-  throw bonsai::ConfigError(fmt::format("there is no command '{}'; {}", word,
-                                        meant ? "did you mean " + *meant + "?" : "see bonsai --help"));
+// Refuses the first word that names no command or option, and says what was probably meant. CLI11 would take the
+// value of an unknown option for an argument, and blame another word.
+void check_words(const CLI::App& program, const std::vector<std::string>& words) {
+  const CLI::App* command = &program;
+  std::string name = "bonsai";
+  const auto refuse = [&](const std::string& what, const std::string& word, const std::string* meant) {
+    const std::string hint = meant ? fmt::format("did you mean {}?", *meant) : "see " + name + " --help";
+    throw bonsai::ConfigError(fmt::format("{} '{}'; {}", what, word, hint));
+  };
+  std::ptrdiff_t arguments = 0;
+  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+    const std::string& word = words[i];
+    if (word.size() > 1 && word[0] == '-') {
+      const std::string option = word.substr(0, word.find('='));
+      std::vector<std::string> names;
+      for (const CLI::Option* o : command->get_options())
+        for (const std::string& known : o->get_lnames()) names.push_back("--" + known);
+      const CLI::Option* known = command->get_option_no_throw(option);
+      if (!known) refuse(name + " has no option", option, bonsai::nearest_word(option, names));
+      const bool value_follows = i + 1 < words.size() && !words[i + 1].starts_with('-');
+      const bool takes_it = known->get_items_expected_min() > 0 ||
+                            (known->get_items_expected_max() > 0 && value_follows);
+      if (takes_it && option.size() == word.size()) ++i;
+    } else if (const auto below = command->get_subcommands(nullptr); !below.empty()) {
+      std::vector<std::string> names;
+      for (const CLI::App* one : below) names.push_back(one->get_name());
+      const auto at = std::find(names.begin(), names.end(), word);
+      if (at == names.end()) refuse(name + " has no command", word, bonsai::nearest_word(word, names));
+      command = below[static_cast<size_t>(at - names.begin())];
+      name += " " + word;
+    } else {
+      const auto taken = command->get_options([](const CLI::Option* o) { return o->get_positional(); });
+      if (++arguments > std::ssize(taken)) refuse(name + " has no use for", word, nullptr);
+    }
+  }
+}
+
+// A wrong variable is a wrong use of the program, also where only a layer would come upon it.
+void check_environment() {
+  try {
+    if (std::getenv("BONSAI_THREADS")) bonsai::threads();
+    if (std::getenv("BONSAI_ISA") || std::getenv("BONSAI_BLAS")) bonsai::cpu_info();
+  } catch (const bonsai::Error& e) {
+    throw bonsai::ConfigError(e.what());
+  }
 }
 
 // A file that is opened later would get the number of a standard stream that is closed, and its messages. A
@@ -45,6 +86,8 @@ int main(int argc, char** argv) {
       "Bonsai grows miniature transformers: trains them from YAML files and proves every gradient."};
   program.set_version_flag("--version", "bonsai " BONSAI_VERSION);
   program.require_subcommand(1);
+  program.option_defaults()->always_capture_default();  // help shows them
+  program.parse_complete_callback(check_environment);   // before the command's own
   program.failure_message(
       [](const CLI::App*, const CLI::Error& e) { return fmt::format("{}; see --help\n", e.what()); });
   bonsai::add_train(program);
@@ -57,7 +100,7 @@ int main(int argc, char** argv) {
   bonsai::add_config(program);
   bonsai::add_doctor(program);
   try {
-    if (argc > 1 && argv[1][0] != '-') check_command(program, argv[1]);
+    check_words(program, {argv + 1, argv + argc});
     program.parse(argc, argv);
     if (std::fflush(stdout) == 0) return 0;
     throw std::system_error(errno, std::generic_category());

@@ -1,7 +1,6 @@
 #include "tools/command.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,6 +9,7 @@
 #include "framework/backend/backend.h"
 #include "framework/config/print.h"
 #include "framework/config/yaml.h"
+#include "framework/core/limits.h"
 #include "framework/core/parallel.h"
 #include "trainers/loop.h"
 #include "trainers/progress.h"
@@ -17,25 +17,32 @@
 namespace bonsai {
 namespace {
 
-// A model (weights, gradients, two moments) or batch that this machine cannot hold is refused before any work.
-void check_memory(const std::string& path, const RunConfig& config) {
-  // A step keeps about sixteen vectors of d_model a token and layer, and the logits twice.
-  const double tokens =
-      static_cast<double>(config.trainer.batch_size) * static_cast<double>(config.model.block_size);
-  const double kept =
-      16.0 * static_cast<double>(config.model.d_model) * static_cast<double>(config.model.n_layers + config.model.n_encoder_layers) +
-      2.0 * static_cast<double>(config.model.vocab_size);
-  const double needed =
-      (4 * parameter_count(config.model) + tokens * kept) * (config.trainer.dtype == "f64" ? 8 : 4);
-  const double there =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
-  if (needed > there)
-    throw ConfigError(fmt::format(
-        "{}: the model and a batch of {} x {} tokens need about {:.0f} bytes, but this machine has {:.0f}",
-        path, config.trainer.batch_size, config.model.block_size, needed, there));
+// An option that may stand several times, each with one value.
+CLI::Option* add_each(CLI::App& command, const std::string& name, std::vector<std::string>& values,
+                      const std::string& help) {
+  const auto add = [&values](const std::string& value) { values.push_back(value); };
+  return command.add_option_function<std::string>(name, add, help)->trigger_on_parse();
 }
 
 }  // namespace
+
+void check_memory(const RunConfig& config) {
+  constexpr double kLayerBytes = 16 << 10;  // of the objects of a layer, beside its elements
+  const auto layers = static_cast<double>(config.model.n_layers) + static_cast<double>(config.model.n_encoder_layers);
+  // A step keeps about sixteen vectors of d_model a token and layer, and the logits twice.
+  const double tokens =
+      static_cast<double>(config.trainer.batch_size) * static_cast<double>(config.model.block_size);
+  const double kept = 16.0 * static_cast<double>(config.model.d_model) * layers +
+                      2.0 * static_cast<double>(config.model.vocab_size);
+  const double needed =
+      (4 * parameter_count(config.model) + tokens * kept) * (config.trainer.dtype == "f64" ? 8 : 4) +
+      layers * kLayerBytes;
+  const auto there = static_cast<double>(memory_limit());
+  if (needed > there)
+    throw ConfigError(fmt::format("the model and a batch of {} x {} tokens need about {:.0f} bytes, but this machine "
+                                  "has {:.0f} for the program; make one of them smaller",
+                                  config.trainer.batch_size, config.model.block_size, needed, there));
+}
 
 CLI::Validator whole_number(int64_t least) {
   return CLI::Validator(
@@ -81,18 +88,23 @@ CLI::Validator device_name() {
 
 CLI::Option* ConfigArguments::add_to(CLI::App& command) {
   CLI::Option* config = command.add_option("config", path, "YAML file")->required()->check(not_empty());
-  command.add_option("--set", settings, "change a key: model.n_layers=2")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  add_each(command, "--set", settings,
+           "change a key: model.n_layers=2; a relative path is relative to the current folder; may be repeated")
+      ->type_name("KEY=VALUE");
+  add_each(command, "--unset", removed, "take a key out of the file, so that its default holds; may be repeated")
+      ->type_name("KEY");
   command.add_option("--device", device, "cpu, cuda or cuda:N: device.type and device.index")->check(device_name());
-  command.add_option("--threads", threads, "device.threads; 0 takes one a processor")
+  command.add_option_function<int64_t>("--threads", [this](const int64_t& n) { threads = n; },
+                                       "device.threads; 0 takes one a processor")
       ->transform(whole_number(0));
   return config;
 }
 
 RunConfig ConfigArguments::load() const {
   constexpr std::string_view kPath = "data.path=";
+  if (is_checkpoint_file(path)) throw ConfigError(path + " is a checkpoint, not a config");
   ConfigFile file{std::filesystem::path(path)};
+  for (const std::string& key : removed) file.unset(key);
   for (const std::string& setting : settings)
     file.set(setting.starts_with(kPath) && setting.size() > kPath.size()
                  ? std::string(kPath) + std::filesystem::absolute(setting.substr(kPath.size())).string()
@@ -101,9 +113,10 @@ RunConfig ConfigArguments::load() const {
   if (!device.empty()) file.set("device.type=" + device.substr(0, colon));
   if (colon != std::string::npos) file.set("device.index=" + device.substr(colon + 1));
   if (threads >= 0) file.set("device.threads=" + std::to_string(threads));
+  for (const std::string& key : file.drop_unused<RunConfig>())
+    say(fmt::format("{} of {} is left out: it is no key with these settings\n", key, path));
   RunConfig config = file.load<RunConfig>();
-  if (const std::string why = misfit(config.model); !why.empty()) throw ConfigError(fmt::format("{}: model: {}", path, why));
-  check_memory(path, config);
+  check_memory(config);
   config.data->resolve(std::filesystem::path(path).parent_path());
   for (const ConfigKey& key : config_keys(config))
     if (const auto* text = std::get_if<std::string>(&key.value); text && find_bad_byte(*text) != std::string::npos)
@@ -115,10 +128,14 @@ RunConfig ConfigArguments::load() const {
 
 void prepare_data_or_vocabulary(RunConfig& config) {
   const std::filesystem::path file = config.data->file();
-  if (file.empty() || std::filesystem::exists(file)) return prepare_data(config);
+  if (file.empty() || std::filesystem::exists(file)) {
+    prepare_data(config);
+    return check_memory(config);
+  }
   if (config.model.vocab_size == 0) config.model.vocab_size = kStandInVocabulary;
   say(fmt::format("{} is not there: going on with a vocabulary of {}\n", file.string(),
                   config.model.vocab_size));
+  check_memory(config);
 }
 
 CLI::Option* add_device(CLI::App& command, Device& device) {

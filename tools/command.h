@@ -27,10 +27,10 @@ CLI::Validator number(const Range& range);
 CLI::Validator not_empty();
 CLI::Validator device_name();
 
-// A config file and what changes it: CONFIG [--set key=value]... [--device D] [--threads N]
+// A config file and what changes it: CONFIG [--set key=value]... [--unset key]... [--device D] [--threads N]
 struct ConfigArguments {
   std::string path, device;
-  std::vector<std::string> settings;
+  std::vector<std::string> settings, removed;
   int64_t threads = -1;
 
   CLI::Option* add_to(CLI::App& command);  // CONFIG, which is required
@@ -39,6 +39,10 @@ struct ConfigArguments {
 };
 
 constexpr int64_t kStandInVocabulary = 65;  // where neither the config nor any data says it
+
+// Refuses a model (weights, gradients, two moments) and a batch that this machine cannot hold. Before the data is read,
+// whose vocabulary may still be missing, by the least that they need; ConfigArguments::load asks then.
+void check_memory(const RunConfig& config);
 
 // The data, or, where its file is missing, the config's vocabulary or that one: for commands that need no data.
 void prepare_data_or_vocabulary(RunConfig& config);

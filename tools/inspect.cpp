@@ -138,7 +138,7 @@ void add_inspect(CLI::App& program) {
   command->add_flag("--json", a->json, "the weights as numbers")->needs(attention);
   command->callback([a] {
     const std::filesystem::path path(a->path);
-    if ((path.extension() == ".yaml" || path.extension() == ".yml") && !std::filesystem::is_directory(path)) {
+    if (!std::filesystem::is_directory(path) && !is_checkpoint_file(path)) {
       if (!a->text.empty())
         throw ConfigError("--attention needs a trained model, and " + a->path + " is a config");
       RunConfig config = a->load();

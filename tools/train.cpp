@@ -64,6 +64,7 @@ void add_train(CLI::App& program) {
     RunConfig config = a->load();
     const std::filesystem::path from = a->resume ? folder.newest() : "";
     prepare_data(config, from.empty() ? nullptr : Checkpoint(from).tokenizer());
+    check_memory(config);  // with the vocabulary of the data
     const RunSummary summary = run_training(config, folder, a->resume, a->quiet, a->accept_new_data);
     const std::string path = summary.folder.path.string();
     fmt::print("{}\n", path);

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
+#include <fstream>
 #include <set>
 
 #include "framework/autograd/dispatch.h"
@@ -79,17 +81,16 @@ DataIdentity data_identity(const Metadata& metadata, const std::string& file) {
 }
 
 std::filesystem::path find_file(const std::filesystem::path& path) {
-  const bool yaml = path.extension() == ".yaml" || path.extension() == ".yml";
-  check(!yaml || std::filesystem::is_directory(path), path.string(),
-        "is a config, not a checkpoint; name a run folder");
+  if (std::filesystem::is_regular_file(path) && !is_checkpoint_file(path))
+    throw ConfigError(path.string() + " is text, as a config is, and no checkpoint; name a run folder");
   for (const auto& candidate :
        {path, path / "checkpoint.safetensors", path / "last/checkpoint.safetensors",
         path / "checkpoints/last/checkpoint.safetensors", path / "checkpoints/best/checkpoint.safetensors"})
     if (std::filesystem::is_regular_file(candidate)) return candidate;
   check(!(is_run({path}) && std::filesystem::exists(RunFolder{path}.config())), path.string(),
         "is a run that has no checkpoint yet; wait for its first, or see trainer.checkpoint_interval");
-  fail(path.string(),
-       "is no checkpoint: neither a file, nor a folder with checkpoint.safetensors, nor a run folder");
+  throw ConfigError(path.string() +
+                    " is no checkpoint: neither a file, nor a folder with checkpoint.safetensors, nor a run folder");
 }
 
 }  // namespace
@@ -104,6 +105,14 @@ std::string checkpoint_checksum(const std::map<std::string, Tensor>& tensors, co
   for (const auto& [key, value] : metadata)
     if (key != "checksum") sum.add(key), sum.add(value);
   return sum.text();
+}
+
+bool is_checkpoint_file(const std::filesystem::path& path) {
+  if (!std::filesystem::is_regular_file(path)) return false;  // a pipe would be waited for
+  std::array<char, 8> first{};
+  std::ifstream file(path, std::ios::binary);
+  file.read(first.data(), first.size());
+  return std::find(first.begin(), first.begin() + file.gcount(), '\0') != first.begin() + file.gcount();
 }
 
 void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const Progress& progress) {
@@ -139,7 +148,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(find_file(path
   progress_.best_loss = number(metadata, "best_loss", name);
   progress_.evaluations_without_better = whole_number(metadata, "evaluations_without_better", name);
   progress_.pending = pending(metadata, name);
-  config_ = ConfigFile::from_text(text(metadata, "config", name), name + " (config)").load<RunConfig>();
+  config_ = ConfigFile::from_text(text(metadata, "config", name), name + " (config)").read<RunConfig>();
   const DType dtype = config_.trainer.type();
   for (const auto& [tensor, value] : tensors_)
     check(value.dtype() == dtype, name, "tensor {} is {}, but a run of {} stores nothing else than that", in_quotes(tensor),

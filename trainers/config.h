@@ -1,6 +1,8 @@
 // What a YAML file of a run says. Defaults stand here; layers/decoder.h has the model's.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 
@@ -26,6 +28,7 @@ struct TrainerConfig {
   bool mark_halving = false;
   bool trace_nonfinite = false;
   DType type() const { return dtype == "f64" ? DType::f64 : DType::f32; }
+  int64_t halving_window() const { return std::max<int64_t>(1, max_steps / 20); }  // steps within which a loss halves
   template <class V>
   void visit(V& v) {
     v("max_steps", max_steps, "optimizer steps", at_least(0));
@@ -63,16 +66,31 @@ struct OptimizerConfig {
 
 struct ScheduleConfig {
   double learning_rate = 1e-3;
-  double min_learning_rate = 1e-4;
-  int64_t warmup_steps = 100;
+  double min_learning_rate = NAN;  // a tenth of learning_rate
+  int64_t warmup_steps = -1;       // a tenth of max_steps, at most 100
   std::string decay = "cosine";
-  template <class V>
-  void visit(V& v) {
-    v("learning_rate", learning_rate, "reached at the end of the warm-up", between(0, 1000));
-    v("min_learning_rate", min_learning_rate, "at the last step of the cosine", between(0, 1000));
-    v("warmup_steps", warmup_steps, "steps of the linear warm-up", at_least(0));
-    v("decay", decay, "what follows the warm-up, up to trainer.max_steps", OneOf{{"cosine", "constant"}});
+
+  // A key that is left out follows those that it must fit.
+  void choose_defaults(int64_t max_steps) {
+    if (std::isnan(min_learning_rate)) min_learning_rate = learning_rate / 10;
+    if (warmup_steps < 0) warmup_steps = std::min<int64_t>(100, max_steps / 10);
   }
+
+  struct Keys {
+    ScheduleConfig& schedule;
+    int64_t max_steps;
+    template <class V>
+    void visit(V& v) {
+      ScheduleConfig& s = schedule;
+      v("learning_rate", s.learning_rate, "reached at the end of the warm-up", between(0, 1000));
+      s.choose_defaults(max_steps);
+      v("min_learning_rate", s.min_learning_rate,
+        "where the cosine ends, after the last step; a tenth of learning_rate if left out", between(0, 1000));
+      v("warmup_steps", s.warmup_steps,
+        "steps of the linear warm-up; a tenth of trainer.max_steps, at most 100, if left out", at_least(0));
+      v("decay", s.decay, "what follows the warm-up, up to trainer.max_steps", OneOf{{"cosine", "constant"}});
+    }
+  };
 };
 
 struct DeviceConfig {
@@ -107,9 +125,13 @@ struct RunConfig {
     if (data) v.section("data", *data, "what it is trained on");
     v.section("trainer", trainer, "the loop");
     v.section("optimizer", optimizer, "AdamW");
-    v.section("schedule", schedule, "the learning rate");
+    ScheduleConfig::Keys of_schedule{schedule, trainer.max_steps};
+    v.section("schedule", of_schedule, "the learning rate");
     v.section("device", device, "where it runs");
   }
 };
+
+// Which values, each in its range, contradict each other, as a sentence; empty if none do. ConfigFile::load asks.
+std::string misfit(const RunConfig& config);
 
 }  // namespace bonsai

@@ -11,7 +11,7 @@ void LanguageModel::visit(Visitor& v) {
   if (source_ == "file") {
     v("path", path_, "the text file; a relative one stands beside the config file");
   } else {
-    v("characters", characters_, "length of the tales, or number of ids", between(1000, 1e9));
+    v("characters", characters_, "length of the tales, or number of ids", between(1000, 1e8));
     v("seed", seed_, "of the tales or ids", at_least(0));
   }
   if (source_ == "random") v("vocabulary", vocabulary_, "number of different ids", between(2, 1000000));

@@ -208,7 +208,7 @@ class Run {
                      {"lr", r.learning_rate},
                      {"grad_norm", r.gradient_norm},
                      {"tokens_per_s", std::round(line_->tokens_per_second())}});
-    const int64_t window = std::max<int64_t>(1, config_.trainer.max_steps / 20);
+    const int64_t window = config_.trainer.halving_window();
     if (const int64_t step = config_.trainer.mark_halving ? metrics_->halving(window) : 0; step > 0) {
       metrics_->write({{"step", step}, {"halved", window}});
       line_->note(fmt::format("step {}: the loss has halved within {} steps", step, window));
@@ -317,10 +317,6 @@ void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer) {
   } catch (const Error& e) {
     throw ConfigError(e.what());
   }
-  if (config.data->has_source() != (config.model.n_encoder_layers > 0))
-    throw ConfigError(fmt::format(
-        "model.n_encoder_layers is {}, but the task {} has {}", config.model.n_encoder_layers, config.task,
-        config.data->has_source() ? "a source, which needs an encoder" : "no source for an encoder"));
   const int64_t needed = config.data->vocab_size();
   if (config.model.vocab_size == 0) config.model.vocab_size = needed;
   if (config.model.vocab_size != needed)

@@ -5,7 +5,8 @@
 
 namespace bonsai {
 
-double learning_rate(const ScheduleConfig& s, int64_t step, int64_t max_steps) {
+double learning_rate(ScheduleConfig s, int64_t step, int64_t max_steps) {
+  s.choose_defaults(max_steps);
   const auto at = static_cast<double>(step), warmup = static_cast<double>(s.warmup_steps);
   if (step < s.warmup_steps) return s.learning_rate * (at + 1) / warmup;
   if (s.decay == "constant") return s.learning_rate;

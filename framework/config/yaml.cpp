@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <set>
 #include <system_error>
 
 namespace bonsai {
@@ -109,22 +110,69 @@ class Loader final : public Visitor {
   }
   void operator()(const char* key, std::string& value, const char*, const OneOf& words) override {
     const Node* node = find(key);
+    choices_.push_back({path_of(key), words.words});
     if (is_scalar(node) && words.holds(node->text))
       value = node->text;
     else if (node)
       complain(key, *node, words.text(), meant(nearest_word(node->text, words.words)));
   }
 
-  // After the visit: every key of the file that no visit asked for.
-  std::vector<Problem> finish() {
+  // After the visit.
+  std::vector<Problem> take_problems() { return std::move(problems_); }
+
+  struct Unknown {
+    std::string section, key;
+    Place place;
+    std::string path() const { return join_path(section, key); }
+  };
+
+  // Every key of the file that no visit asked for.
+  std::vector<Unknown> unknown_keys() const {
+    std::vector<Unknown> all;
     for (const Section& section : sections_) {
       if (!section.node) continue;
       for (const Node& entry : section.node->entries)
-        if (!OneOf{section.keys}.holds(entry.key))
-          problems_.push_back({entry.key_place, unknown(section, entry.key)});
+        if (!OneOf{section.keys}.holds(entry.key)) all.push_back({section.path, entry.key, entry.key_place});
     }
-    return std::move(problems_);
+    return all;
   }
+
+  // "model.n_haeds is not a key of model; did you mean n_heads? (known: n_layers, n_heads, ...)"
+  // `condition`: under which it is a key; empty if under none.
+  std::string text(const Unknown& unknown, const std::string& condition) const {
+    const Section& section = *std::find_if(sections_.begin(), sections_.end(),
+                                           [&](const Section& s) { return s.path == unknown.section; });
+    const std::string& key = unknown.key;
+    const std::string* near = nearest_word(key, section.keys);
+    std::string hint = meant(near);
+    if (!near || plain(*near) != plain(key)) {
+      for (const Section& other : sections_)
+        for (const std::string& known : other.keys)
+          if (plain(known) == plain(key) || join_path(other.path, known) == key)
+            hint =
+                fmt::format("; {} is a key of {}", known, other.path.empty() ? "the top level" : other.path);
+    }
+    if (!condition.empty()) hint = "; it is one only with " + condition;
+    const size_t most = hint.empty() ? section.keys.size() : std::min<size_t>(6, section.keys.size());
+    const std::vector<std::string> first(section.keys.begin(),
+                                         section.keys.begin() + static_cast<ptrdiff_t>(most));
+    return fmt::format("{} is not a key{}{} (known: {}{})", unknown.path(),
+                       section.path.empty() ? "" : " of " + section.path, hint, fmt::join(first, ", "),
+                       most < section.keys.size() ? ", ..." : "");
+  }
+
+  std::set<std::string> keys() const {  // whole paths
+    std::set<std::string> all;
+    for (const Section& section : sections_)
+      for (const std::string& key : section.keys) all.insert(join_path(section.path, key));
+    return all;
+  }
+
+  struct Choice {
+    std::string path;
+    std::vector<std::string> words;
+  };
+  const std::vector<Choice>& choices() const { return choices_; }
 
  protected:
   void enter(const char* key, const char*, const std::function<void(Visitor&)>& visit_section) override {
@@ -178,27 +226,9 @@ class Loader final : public Visitor {
         {node.place, fmt::format("{} is {}; it must be {}{}", path_of(key), shown(node), rule, hint)});
   }
 
-  // "model.n_haeds is not a key of model; did you mean n_heads? (known: n_layers, n_heads, ...)"
-  std::string unknown(const Section& section, const std::string& key) const {
-    const std::string* near = nearest_word(key, section.keys);
-    std::string hint = meant(near);
-    if (!near || plain(*near) != plain(key)) {
-      for (const Section& other : sections_)
-        for (const std::string& known : other.keys)
-          if (plain(known) == plain(key) || join_path(other.path, known) == key)
-            hint =
-                fmt::format("; {} is a key of {}", known, other.path.empty() ? "the top level" : other.path);
-    }
-    const size_t most = hint.empty() ? section.keys.size() : std::min<size_t>(6, section.keys.size());
-    const std::vector<std::string> first(section.keys.begin(),
-                                         section.keys.begin() + static_cast<ptrdiff_t>(most));
-    return fmt::format("{} is not a key{}{} (known: {}{})", join_path(section.path, key),
-                       section.path.empty() ? "" : " of " + section.path, hint, fmt::join(first, ", "),
-                       most < section.keys.size() ? ", ..." : "");
-  }
-
   std::vector<Problem> problems_;
   std::vector<Section> sections_;
+  std::vector<Choice> choices_;
   size_t current_ = 0;
 };
 
@@ -211,6 +241,14 @@ template <class T>
 bool parse_whole(std::string_view text, T& value) {
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   return code == std::errc() && end == text.data() + text.size();
+}
+
+// Whether there was such an entry, in a section or one of its own.
+bool remove_entry(Node& section, std::string_view path) {
+  const size_t dot = path.find('.');
+  if (dot == path.npos) return std::erase_if(section.entries, [&](const Node& n) { return n.key == path; }) > 0;
+  Node* entry = const_cast<Node*>(find_entry(section, path.substr(0, dot)));
+  return entry && remove_entry(*entry, path.substr(dot + 1));
 }
 
 }  // namespace
@@ -268,10 +306,64 @@ void ConfigFile::set(const std::string& setting) {
   *node = {Node::Kind::scalar, setting.substr(equals + 1), place, node->key, place, {}};
 }
 
-void ConfigFile::load_by(const std::function<void(Visitor&)>& visit) const {
+void ConfigFile::unset(const std::string& path) {
+  const Place place{"--unset " + path, 0, 0};
+  if (!remove_entry(document_.root, path)) document_.problems.push_back({place, "the file has no such key"});
+}
+
+std::vector<std::string> ConfigFile::drop_unused_by(const Visit& visit_fresh) {
+  Loader before(file_), now(document_);
+  visit_fresh(before);
+  visit_fresh(now);
+  std::vector<std::string> dropped;
+  for (const Loader::Unknown& unknown : now.unknown_keys())
+    if (unknown.place.line > 0 && before.keys().contains(unknown.path()) &&
+        remove_entry(document_.root, unknown.path()))
+      dropped.push_back(unknown.path());
+  return dropped;
+}
+
+// Keys that there are under another choice of one value: "data.path" -> "data.source: file". Then those that need two.
+std::map<std::string, std::string> ConfigFile::conditional_keys(const Visit& visit_fresh, int choices) const {
+  Loader now(document_);
+  visit_fresh(now);
+  const std::set<std::string> known = now.keys();
+  std::map<std::string, std::string> all, deeper;
+  for (const Loader::Choice& choice : now.choices()) {
+    std::map<std::string, std::vector<std::string>> words;
+    for (const std::string& word : choice.words) {
+      ConfigFile other = *this;
+      other.set(choice.path + "=" + word);
+      Loader then(other.document_);
+      visit_fresh(then);
+      bool more = false;
+      for (const std::string& key : then.keys())
+        if (!known.contains(key)) words[key].push_back(word), more = true;
+      if (!more || choices == 1) continue;
+      for (const auto& [key, condition] : other.conditional_keys(visit_fresh, choices - 1))
+        deeper.emplace(key, fmt::format("{}: {} and {}", choice.path, word, condition));
+    }
+    for (const auto& [key, some] : words) {
+      std::string& condition = all[key];
+      condition += fmt::format("{}{}: {}", condition.empty() ? "" : ", or ", choice.path, fmt::join(some, " or "));
+    }
+  }
+  for (const auto& [key, condition] : deeper)
+    if (!known.contains(key)) all.emplace(key, condition);
+  return all;
+}
+
+void ConfigFile::load_by(const Visit& visit, const Visit& visit_fresh) const {
   Loader loader(document_);
   visit(loader);
-  std::vector<Problem> problems = loader.finish();
+  std::vector<Problem> problems = loader.take_problems();
+  const std::vector<Loader::Unknown> unknown = loader.unknown_keys();
+  const auto conditions =
+      unknown.empty() ? std::map<std::string, std::string>() : conditional_keys(visit_fresh, 2);
+  for (const Loader::Unknown& key : unknown) {
+    const auto at = conditions.find(key.path());
+    problems.push_back({key.place, loader.text(key, at == conditions.end() ? "" : at->second)});
+  }
   if (!problems.empty()) throw_problems(document_.name, std::move(problems));
 }
 

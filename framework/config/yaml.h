@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,19 +31,47 @@ class ConfigFile {
   // for a key wins. What is wrong with it, load() says.
   void set(const std::string& setting);
 
-  // `config` with what the file and the settings say. One ConfigError of all that is wrong, a line each.
-  // visit() may choose the next section by a value that it has just visited.
+  // Removes a key of the file, or a section: "data.characters".
+  void unset(const std::string& path);
+
+  // Removes the keys of the file that are none with the settings but are without them, as data.characters with
+  // data.source=file. Returns their paths.
+  template <class Config>
+  std::vector<std::string> drop_unused() {
+    return drop_unused_by(fresh<Config>());
+  }
+
+  // `config` with what the file and the settings say, also if its values contradict each other. One ConfigError of all
+  // that is wrong, a line each. visit() may choose the next section by a value that it has just visited.
+  template <class Config>
+  Config read(Config config = {}) const {
+    load_by([&config](Visitor& v) { config.visit(v); }, fresh<Config>());
+    return config;
+  }
+
+  // The same, and the values must fit together: misfit(config), if there is one, says which do not, as a sentence.
   template <class Config>
   Config load(Config config = {}) const {
-    load_by([&config](Visitor& v) { config.visit(v); });
+    config = read(std::move(config));
+    if constexpr (requires { misfit(config); })
+      if (const std::string why = misfit(config); !why.empty()) throw ConfigError(document_.name + ": " + why);
     return config;
   }
 
  private:
-  explicit ConfigFile(Document document) : document_(std::move(document)) {}
-  void load_by(const std::function<void(Visitor&)>& visit) const;
+  using Visit = std::function<void(Visitor&)>;
 
-  Document document_;
+  explicit ConfigFile(Document document) : file_(document), document_(std::move(document)) {}
+  // Visits a config that nothing has been loaded into.
+  template <class Config>
+  static Visit fresh() {
+    return [](Visitor& v) { Config().visit(v); };
+  }
+  void load_by(const Visit& visit, const Visit& visit_fresh) const;
+  std::vector<std::string> drop_unused_by(const Visit& visit_fresh);
+  std::map<std::string, std::string> conditional_keys(const Visit& visit_fresh, int choices) const;
+
+  Document file_, document_;  // without the settings and with them
 };
 
 template <class Config>
