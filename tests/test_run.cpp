@@ -371,8 +371,10 @@ TEST(Run, AMessageNamesTheStepThatTheMetricsWouldHave) {
   EXPECT_NE(error_of([&] { run.train(folder / "evaluation"); }).find("at step 8 the validation loss is nan"),
             std::string::npos);
   EXPECT_EQ(metrics_of(folder / "evaluation").back()["step"], 8);
+  EXPECT_EQ(contents(RunFolder{folder / "evaluation"}.metrics()).find("null"), std::string::npos) << "B53";
   TinyRun diverging({"schedule.learning_rate=1000", "schedule.min_learning_rate=1000",
-                     "optimizer.clip_norm=0", "model.deviation=1e18", "trainer.eval_interval=0"});
+                     "optimizer.clip_norm=0", "optimizer.weight_decay=0", "model.deviation=1e18",
+                     "trainer.eval_interval=0"});
   const std::string error = error_of([&] { diverging.train(folder / "step"); });
   const auto lines = metrics_of(folder / "step");
   const int64_t logged = lines.empty() ? 0 : lines.back()["step"].get<int64_t>();

@@ -95,7 +95,7 @@ CLI::Option* ConfigArguments::add_to(CLI::App& command) {
       ->type_name("KEY");
   command.add_option("--device", device, "cpu, cuda or cuda:N: device.type and device.index")->check(device_name());
   command.add_option_function<int64_t>("--threads", [this](const int64_t& n) { threads = n; },
-                                       "device.threads; 0 takes one a processor")
+                                       "device.threads; 0 takes one per usable processor")
       ->transform(whole_number(0));
   return config;
 }

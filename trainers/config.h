@@ -102,7 +102,7 @@ struct DeviceConfig {
   template <class V>
   void visit(V& v) {
     v("type", type, "where the run computes", OneOf{{"cpu", "cuda"}});
-    v("threads", threads, "of the CPU; 0 takes one a processor", between(0, 1024));
+    v("threads", threads, "CPU threads; 0 takes one per processor that the process may use", between(0, 1024));
     v("index", index, "which of the CUDA devices", between(0, 127));
     v("tf32", tf32, "whether a CUDA device may round the operands of f32 products to 10 bits; faster");
   }

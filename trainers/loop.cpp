@@ -219,6 +219,9 @@ class Run {
   double evaluate_over(int64_t most_batches, const std::string& suffix, const std::string& over) {
     const Evaluation e =
         config_.data->evaluate(trainer_.model(), config_.trainer.batch_size, most_batches, poll_);
+    check(std::isfinite(e.loss), "train",
+          "at step {} the validation loss is {}; the training has diverged, and no checkpoint is written",
+          progress().step, std::isnan(e.loss) ? NAN : e.loss);
     nlohmann::ordered_json object = {{"step", progress().step}, {"val_loss" + suffix, e.loss}};
     std::string text = fmt::format("step {}: validation loss{} {:.4f}", progress().step, over, e.loss);
     if (!std::isnan(e.exact_match)) {
@@ -227,9 +230,6 @@ class Run {
     }
     metrics_->write(object);
     line_->note(text);
-    check(std::isfinite(e.loss), "train",
-          "at step {} the validation loss is {}; the training has diverged, and no checkpoint is written",
-          progress().step, std::isnan(e.loss) ? NAN : e.loss);
     return e.loss;
   }
 
