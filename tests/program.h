@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ class Program {
   Program() { write(folder / "tiny.yaml", kTinyRun); }
 
   Folder folder;  // the current folder of what runs
+  std::vector<std::pair<int, rlim_t>> limits;  // of what runs: {RLIMIT_AS, bytes}
   std::string out_file = "stdout.txt", err_file = "stderr.txt";  // an empty name: closed
 
   pid_t start(const std::vector<std::string>& arguments) const {
@@ -34,6 +36,10 @@ class Program {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
+    for (const auto& [resource, most] : limits) {
+      const rlimit limit{most, most};
+      if (::setrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) ::_exit(126);
+    }
     const int to = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     const int errors = err_file.empty() ? -1 : ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (::chdir(folder.path().c_str()) == 0 && ::dup2(to, 1) >= 0 && (err_file.empty() ? ::close(2) == 0 : ::dup2(errors, 2) >= 0))

@@ -3,14 +3,18 @@
 // progress and errors to standard error.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <sstream>
 
 #include "framework/backend/backend.h"
 #include "framework/config/yaml.h"
 #include "framework/core/parallel.h"
+#include "framework/core/quote.h"
 #include "tools/command.h"
 #include "trainers/progress.h"
 
@@ -71,14 +75,30 @@ void occupy_closed_streams() {
       std::abort();
 }
 
+// While it is loaded, OpenBLAS starts threads that each allocate a buffer, and under a limit on memory they may try for
+// ever. Bonsai has no use for them: under such a limit the program starts again without.
+void restart_without_blas_threads(char** argv) {
+  constexpr const char* kThreads = "OPENBLAS_NUM_THREADS";
+  const char* threads = std::getenv(kThreads);
+  if (threads && std::string_view(threads) == "1") return;
+  bool limited = false;
+  for (const auto resource : {RLIMIT_AS, RLIMIT_DATA})
+    if (rlimit limit{}; getrlimit(resource, &limit) == 0) limited |= limit.rlim_cur != RLIM_INFINITY;
+  if (limited && setenv(kThreads, "1", 1) == 0) execv("/proc/self/exe", argv);  // goes on as it is where this fails
+}
+
+// A message may quote what a file or an option says: its lines are made fit for a terminal.
 int failed(int status, const std::string& message) {
-  bonsai::say(message + "\n");
+  constexpr size_t kLongestLine = 10000;
+  std::istringstream lines(message);
+  for (std::string line; std::getline(lines, line);) bonsai::say(bonsai::escaped(line, kLongestLine) + "\n");
   return status;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  restart_without_blas_threads(argv);
   occupy_closed_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is then a failed write, as a full disk is
   std::signal(SIGPIPE, SIG_IGN);  // and so is a reader that went away

@@ -2,6 +2,7 @@
 #include "framework/backend/cpu/blas.h"
 
 #include <cblas.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +12,7 @@
 
 #include "framework/backend/cpu/gemm.h"
 #include "framework/core/error.h"
+#include "framework/core/parallel.h"
 
 namespace bonsai::cpu {
 namespace {
@@ -117,11 +119,33 @@ Choice choose(const Blas& found) {
   return {true, "own loops (" + found.name + " failed its self-check)", own_blas()};
 }
 
+// OpenBLAS allocates a buffer for each call that runs beside others, and where there is no room for one it tries again
+// for ever: a limit on the address space (ulimit -v) would end in a process that does nothing.
+constexpr size_t kBufferBytes = size_t{129} << 20;
+
+bool has_room_for_buffers() {
+  const size_t bytes = static_cast<size_t>(threads()) * kBufferBytes;
+  void* trial = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (trial == MAP_FAILED) return false;
+  ::munmap(trial, bytes);
+  return true;
+}
+
+Choice without_buffers() {
+  std::fputs(fmt::format("[backend] OpenBLAS needs {} MiB of address space for {} threads, which the limit on it (ulimit -v) "
+                         "leaves no room for, so Bonsai multiplies with its own loops, which are slower\n",
+                         (static_cast<size_t>(threads()) * kBufferBytes) >> 20, threads())
+                 .c_str(),
+             stderr);
+  return {true, "own loops (no room for the buffers of OpenBLAS)", own_blas()};
+}
+
 Choice choose_at_start() {
   const char* wanted = std::getenv("BONSAI_BLAS");
   check(!wanted || std::string(wanted) == "own", "backend",
         "BONSAI_BLAS is '{}'; give own, or leave it unset", wanted ? wanted : "");
-  return wanted ? Choice{true, "own loops (BONSAI_BLAS=own)", own_blas()} : choose(openblas());
+  if (wanted) return {true, "own loops (BONSAI_BLAS=own)", own_blas()};
+  return has_room_for_buffers() ? choose(openblas()) : without_buffers();
 }
 
 Choice& choice() {
