@@ -240,7 +240,7 @@ TEST(PositionWise, ADeclaredOneTrainsAndItsTextIsThatOfTheFullForward) {
   expect_in(audit, "PASSED");
   expect_in(audit, "audit it, passes without the key/value cache: passed (8 tokens");
   const Folder folder;
-  EXPECT_TRUE(std::isfinite(TinyRun(mixing).train(folder / "run").evaluation.loss));
+  EXPECT_TRUE(std::isfinite(TinyRun(mixing).train(folder / "run").progress.best_loss));
   Trained trained(mixing);
   for (const int64_t prompt : {1, 5, 16, 20})
     EXPECT_EQ(generate(trained.model(), some_ids(prompt), 12, {.temperature = 0}),
