@@ -73,7 +73,7 @@ TEST(Bench, TheLevelThatWasAskedForRunsOrIsRefused) {
     if (o.status == 0)
       EXPECT_EQ(json_of(o)["isa"], level);
     else
-      expect_failure(o, 1,
+      expect_failure(o, 2,
                      {"[backend] BONSAI_ISA=" + level +
                       (o.err.find("needs a processor") < o.err.size() ? " needs a processor"
                                                                       : " is not a level of this build")});
