@@ -211,7 +211,7 @@ TEST(Audit, FewPositionsAtATimeGiveTheSameLeaks) {
     // All before position 8 are padding; of those before position 2, what the seed draws.
     EXPECT_EQ(leaks(padding, tokens, "is padding"),
               pairs({{2, 1}, {8, 0}, {8, 1}, {8, 2}, {8, 3}, {8, 4}, {8, 5}, {8, 6}, {8, 7}}, "is padding"));
-    // Of nine inputs four documents: 0 to 2, 3 and 4, 5 and 6, 7 and 8.
+    // Nine inputs in four documents: 0 to 2, 3 and 4, 5 and 6, 7 and 8.
     EXPECT_EQ(leaks(documents, tokens, "document"),
               pairs({{5, 0}, {5, 1}, {5, 2}, {5, 3}, {5, 4}}, "is of another document"));
   }
@@ -237,7 +237,7 @@ TEST(Audit, ADependenceOnAnotherPositionIsFoundWhereverItIs) {
             "audit layer: proves nothing (64 positions)\n  no output depends on any input\n");
 }
 
-// Of some positions, spread evenly, the first and the last are always two: with few asked, these are the extremes.
+// Positions that are spread evenly always include the first and the last; with few of them these are the extremes.
 TEST(Audit, TheFirstAndTheLastPositionAreAlwaysAsked) {
   for (const int64_t positions : {2, 3, 4, 9})
     for (const int64_t careless : {0, 8}) {

@@ -36,7 +36,7 @@ void stir(Decoder& decoder) {
   }
 }
 
-// Of the decoder; with an encoder also of the encoder, and what the decoder sees of the source.
+// Audits the decoder and, if there is one, the encoder and what the decoder sees of the source.
 std::vector<AuditReport> audit_leaks(const std::string& name, Decoder& decoder, bool quick) {
   const DecoderConfig& config = decoder.config();
   const bool encoder = decoder.encoder != nullptr;

@@ -133,7 +133,7 @@ class ThreadPool {
     }
   }
 
-  // Of a crowded pool no more than the processors can run.
+  // A crowded pool wakes no more threads than the processors can run.
   void wake_sleepers() {
     if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
     std::lock_guard lock(mutex_);

@@ -26,7 +26,7 @@ using RmsStats = RmsNormStats<real>;
 class ScaledRow {
  public:
   ScaledRow(const real* x, int64_t n, real by) : data(x), n_(n) {
-    // Of a row so large beside its tiny variance, all elements are equal.
+    // If the row is so large beside its tiny variance, all its elements are equal.
     if (by == 1 || x[0] * by - x[0] * by != 0) return;
     data = scaled_copy(x, n, by);
     scale = by;
@@ -44,7 +44,7 @@ class ScaledRow {
   int64_t n_;
 };
 
-// Of a row that has been scaled, as all below. Inlined, or a row's three numbers would go through memory.
+// For a row that has been scaled, as are all below. Inlined, or a row's three numbers would go through memory.
 [[gnu::always_inline]] inline LayerStats layer_norm_stats(const real* in, int64_t n, real eps, real scale) {
   const real first = in[0];
   real sum = 0;

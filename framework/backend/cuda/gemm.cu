@@ -51,7 +51,7 @@ struct Plan {
   bool usable = false;  // whether cuBLASLt has an algorithm
 };
 
-// Of cuBLASLt's A, B and C, in bytes: its algorithms may need up to 256.
+// Alignment in bytes of the A, B and C given to cuBLASLt; its algorithms may need up to 256.
 std::array<uint32_t, 3> alignments(const Product& p) {
   std::array<uint32_t, 3> bytes{};
   const void* const matrices[] = {p.b, p.a, p.c};

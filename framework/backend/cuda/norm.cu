@@ -26,7 +26,7 @@ __device__ LayerStats layer_stats(const real* x, int64_t n, real eps) {
     }
     const real variance = Team<kTeam>::reduce(squares, Sum{}) / static_cast<real>(n) + eps * scale * scale;
     const real rstd = 1 / math::sqrt(variance), next = row_scale(rstd);
-    // Of a row so large beside its tiny variance, all elements are equal.
+    // If the row is so large beside its tiny variance, all its elements are equal.
     const bool fits = x[0] * next - x[0] * next == 0;
     if (scale != 1 || next == 1 || !fits) return {mean, rstd, scale};
     scale = next;
