@@ -13,7 +13,7 @@ constexpr rlim_t kSeconds = 60, kMemory = rlim_t{1} << 30;  // of CPU time; of m
 std::string hostile(const std::string& name) { return BONSAI_SOURCE_DIR "/tests/fuzz/corpus/checkpoint/" + name; }
 
 struct Limited : Program {
-  explicit Limited(rlim_t memory = kMemory) {
+  explicit Limited([[maybe_unused]] rlim_t memory = kMemory) {
     limits = {{RLIMIT_CPU, kSeconds}};
 #ifndef BONSAI_SANITIZED
     limits.emplace_back(RLIMIT_AS, memory);
