@@ -47,7 +47,7 @@ void check_same_model(const Checkpoint& checkpoint, const RunConfig& config) {
           fmt::format("{}: {}; a run goes on with its own model", checkpoint.file().string(), change.text()));
 }
 
-// Of an evaluation; 0 for all. Losses over other rows do not compare.
+// The rows that an evaluation takes; 0 for all. Losses over different rows do not compare.
 double evaluated_rows(const TrainerConfig& c) {
   return static_cast<double>(c.eval_batches) * static_cast<double>(c.batch_size);
 }

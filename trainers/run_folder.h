@@ -30,7 +30,7 @@ bool is_run(const RunFolder& folder);
 // missing, is not a run, or has links or special files in the place of a run's own.
 void check_run_folder(const RunFolder& folder, bool resume);
 
-// Makes the folder of a new run. Of several processes that ask for one folder, one gets it; of those that ask for a
+// Makes the folder of a new run. If several processes ask for one folder, one of them gets it; if they ask for a
 // numbered one, each gets its own. A folder to resume is checked.
 RunFolder claim(const RunFolder& folder, bool resume);
 

@@ -69,7 +69,7 @@ class Task {
   virtual int64_t answer_length(const Batch& prompt, int64_t block_size) const;
 
  protected:
-  // Of a task that draws its sequences: the keys, and the run's seed.
+  // The identity of a task that draws its sequences: its keys, and the run's seed.
   DataIdentity drawn_with(uint64_t seed) const;
 };
 
