@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Keeps the tree in the shape it was designed in: who includes whom, files of at most 500 lines, a
+# Keeps the tree in the shape it was designed in: what lies at the top level, who includes whom, files of at most 500 lines, a
 # README in every folder, no unprinted random seed in a test. Prints each violation as file:line: sentence; exits 1 if
 # there is one.
 # usage: tests/check_includes.sh [folder of the repository]
@@ -137,7 +137,23 @@ check_seeds() {
     END { exit failed }'
 }
 
+check_top_level() {
+  local name status=0
+  for name in *; do
+    case $name in
+      CMakeLists.txt | framework | layers | trainers | configs | data | tests | tools | README.md) ;;
+      LICENSE | CONTRIBUTING.md | CHANGELOG.md | CMakePresets.json | docs | build* | runs) ;;
+      *)
+        echo "$name:1: does not belong at the top level; move it into a folder or remove it"
+        status=1
+        ;;
+    esac
+  done
+  return "$status"
+}
+
 status=0
+check_top_level || status=1
 check_includes || status=1
 check_lengths || status=1
 check_readmes || status=1

@@ -207,6 +207,8 @@ TEST(RunFolder, ResumingFollowsNoLinks) {
     refused(run.metrics(), " has no line of a run");
     EXPECT_EQ(contents(run.metrics()), notes);
   }
+  write(run.metrics(), lines + std::string(200000, '[') + "\n");
+  expect_failure(p.run({"train", "--resume", "run"}), 1, {"metrics.jsonl", "nested more than 64 levels"});
   write(run.metrics(), lines);
   EXPECT_EQ(p.run({"train", "--resume", "run", "--set", "trainer.max_steps=6"}).status, 0);
   EXPECT_TRUE(contents(run.metrics()).starts_with(lines));

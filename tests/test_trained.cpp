@@ -59,6 +59,23 @@ TEST(Program, ADivergedCheckpointIsAnErrorOfEveryCommandThatReadsIt) {
   EXPECT_NE(p.run({"inspect", "new"}).out.find("step 0, not evaluated yet\n"), std::string::npos);
 }
 
+// A checkpoint may come from anyone: its batch is no reason to ask for memory that is not there (B70).
+TEST(Evaluate, RefusesABatchThatTheMachineCannotHold) {
+  const Program p;
+  write(p.folder / "reverse.yaml",
+        "task: reverse\nmodel: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 8}\n"
+        "data: {length: 4, alphabet: 4, evaluation_sequences: 1000000000}\ntrainer: {max_steps: 0, batch_size: 2}\n");
+  ASSERT_EQ(p.run({"train", "reverse.yaml", "--out", "reverse", "--quiet"}).status, 0);
+  const Checkpoint checkpoint(p.folder / "reverse");
+  RunConfig config = checkpoint.config();
+  config.trainer.batch_size = 1000000000;
+  prepare_data(config, checkpoint.tokenizer());
+  Trainer trainer(config);
+  checkpoint.load(trainer);
+  save_checkpoint(checkpoint.file(), trainer, checkpoint.progress());
+  expect_failure(p.run({"evaluate", "reverse"}), 2, {"a batch of 1000000000 x 8 tokens", "make one of them smaller"});
+}
+
 // An untrained model attends to all alike: a row of five weights of a fifth is not as dark as one of a single 1 (B62).
 TEST(Program, AHeatMapHasOneScaleAndSaysIt) {
   const Program p;
@@ -74,6 +91,23 @@ TEST(Program, AHeatMapHasOneScaleAndSaysIt) {
   ASSERT_EQ(p.run({"train", "pairs.yaml", "--out", "pairs", "--quiet"}).status, 0);
   const std::string source = p.run({"inspect", "pairs", "--attention", "abcd", "--layer", "encoder.block.0.attention"}).out;
   EXPECT_NE(source.find(" \u2588 to 0.25"), std::string::npos) << source;
+}
+
+// B76: tokens and samples are text from outside.
+TEST(Program, TokensAndSamplesDoNotDriveTheTerminal) {
+  const Program p;
+  write(p.folder / "text.yaml",
+        "model: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 8}\n"
+        "data: {source: file, path: text.txt}\ntrainer: {max_steps: 2, sample_interval: 1, eval_interval: 0}\n");
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "\x1b\r\x07\x1b";
+  write(p.folder / "text.txt", text);
+  const Outcome o = p.run({"train", "text.yaml", "--out", "run"});
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_NE(o.err.find("\\u001b"), std::string::npos) << o.err;
+  const Outcome map = p.run({"inspect", "run", "--attention", "\x1b\x07"});
+  EXPECT_NE(map.out.find("    \\u001b \\u0007 \n"), std::string::npos) << map.out;
+  for (const char c : o.err + map.out) EXPECT_TRUE(c == '\n' || c < 0 || c >= ' ') << static_cast<int>(c);
 }
 
 // A text of so many characters.

@@ -26,17 +26,18 @@ CLI::Option* add_each(CLI::App& command, const std::string& name, std::vector<st
 
 }  // namespace
 
-void check_memory(const RunConfig& config) {
+void check_memory(const RunConfig& config, Use use) {
   constexpr double kLayerBytes = 16 << 10;  // of the objects of a layer, beside its elements
+  const bool training = use == Use::training;
   const auto layers = static_cast<double>(config.model.n_layers) + static_cast<double>(config.model.n_encoder_layers);
-  // A step keeps about sixteen vectors of d_model a token and layer, and the logits twice.
+  // About sixteen vectors of d_model per token and layer are kept, and the logits twice.
   const double tokens =
       static_cast<double>(config.trainer.batch_size) * static_cast<double>(config.model.block_size);
-  const double kept = 16.0 * static_cast<double>(config.model.d_model) * layers +
+  const double kept = 16.0 * static_cast<double>(config.model.d_model) * (training ? layers : 1) +
                       2.0 * static_cast<double>(config.model.vocab_size);
-  const double needed =
-      (4 * parameter_count(config.model) + tokens * kept) * (config.trainer.dtype == "f64" ? 8 : 4) +
-      layers * kLayerBytes;
+  const double needed = ((training ? 4 : 1) * parameter_count(config.model) + tokens * kept) *
+                            (config.trainer.dtype == "f64" ? 8 : 4) +
+                        layers * kLayerBytes;
   const auto there = static_cast<double>(memory_limit());
   if (needed > there)
     throw ConfigError(fmt::format("the model and a batch of {} x {} tokens need about {:.0f} bytes, but this machine "

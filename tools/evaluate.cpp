@@ -68,6 +68,7 @@ void add_evaluate(CLI::App& program) {
       config.data->evaluate_file(a->data, a->whole);
       prepare_data(config, model.checkpoint.tokenizer());
     }
+    check_memory(config, Use::evaluation);
     const Evaluation e = config.data->evaluate(model.decoder, config.trainer.batch_size, 0);
     check(std::isfinite(e.loss), model.checkpoint.file().string(),
           "its loss is not finite; the model has diverged, use an earlier checkpoint");

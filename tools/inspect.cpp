@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/config/yaml.h"
+#include "framework/core/quote.h"
 #include "tools/command.h"
 #include "trainers/loop.h"
 
@@ -95,7 +96,7 @@ void print_attention(LoadedModel& model, const std::string& text, const std::str
   nlohmann::ordered_json all = {{"tokens", tokens}};
   if (batch.source) all["source"] = source;
   for (auto* list : {&tokens, &source})
-    std::replace(list->begin(), list->end(), std::string("\n"), std::string("\u21b5"));
+    for (std::string& token : *list) token = token == "\n" ? "\u21b5" : escaped(token);
   for (const auto& [path, tensor] : weights) {
     if (!layer.empty() && path != layer) continue;
     const bool in_encoder = path.starts_with("encoder."),

@@ -9,6 +9,7 @@
 #include "framework/backend/backend.h"
 #include "framework/config/print.h"
 #include "framework/config/yaml.h"
+#include "framework/core/quote.h"
 #include "framework/io/file.h"
 #include "trainers/audit.h"
 #include "trainers/interrupt.h"
@@ -255,7 +256,7 @@ class Run {
       return line_->note(fmt::format("no sample: {}", e.what()));
     }
     metrics_->write({{"step", progress().step}, {"sample", text}});
-    line_->note("  | " + text.substr(0, text.find('\n')));
+    line_->note("  | " + escaped(text.substr(0, text.find('\n')), text.size()));
   }
 
   void save_last() {
