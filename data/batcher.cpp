@@ -1,13 +1,13 @@
-#include "data/batcher.h"
+#include "bonsai/data/batcher.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "data/tokenizer.h"
-#include "framework/core/checksum.h"
-#include "framework/core/error.h"
-#include "framework/core/memory.h"
-#include "framework/core/rng.h"
+#include "bonsai/data/tokenizer.h"
+#include "bonsai/framework/core/checksum.h"
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/core/memory.h"
+#include "bonsai/framework/core/rng.h"
 
 namespace bonsai {
 namespace {

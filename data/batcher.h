@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/core/tensor.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 
@@ -17,10 +17,10 @@ constexpr int32_t kIgnore = -100;  // a target that does not count
 struct Batch {
   Tensor inputs, targets;  // (B,T) i32 on the host; a target is the token after its input
   // Of a task that has a source: what an encoder reads, (B,S) i32, and 0 where that is padding.
-  Tensor source = {}, source_attend = {};
+  Tensor source = {}, source_padding_mask = {};
 
   Batch to(Device device) const {
-    return {inputs.to(device), targets.to(device), source.to(device), source_attend.to(device)};
+    return {inputs.to(device), targets.to(device), source.to(device), source_padding_mask.to(device)};
   }
 };
 

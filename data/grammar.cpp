@@ -1,11 +1,11 @@
-#include "data/grammar.h"
+#include "bonsai/data/grammar.h"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
 
-#include "framework/core/error.h"
+#include "bonsai/framework/core/error.h"
 
 namespace bonsai {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/core/rng.h"
+#include "bonsai/framework/core/rng.h"
 
 namespace bonsai {
 

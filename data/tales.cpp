@@ -1,11 +1,11 @@
-#include "data/tales.h"
+#include "bonsai/data/tales.h"
 
 #include <cmath>
 #include <iterator>
 #include <sstream>
 #include <vector>
 
-#include "framework/core/error.h"
+#include "bonsai/framework/core/error.h"
 
 namespace bonsai {
 namespace {

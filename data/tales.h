@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/grammar.h"
+#include "bonsai/data/grammar.h"
 
 namespace bonsai {
 

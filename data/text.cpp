@@ -1,15 +1,15 @@
-#include "data/text.h"
+#include "bonsai/data/text.h"
 
 #include <cmath>
 #include <utility>
 
-#include "framework/core/error.h"
-#include "framework/io/file.h"
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/io/file.h"
 
 namespace bonsai {
 
 std::string read_text(const std::filesystem::path& path) {
-  std::string text = read_file(path, kMostTextBytes);
+  std::string text = read_file(path, kMaxTextBytes);
   check(!text.empty(), "data", "{}: is empty; there is nothing to train on", path.string());
   const size_t zero = text.find('\0');
   check(zero == std::string::npos, "data", "{}: byte {} is zero: not a text file; UTF-8 is needed",

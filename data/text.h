@@ -8,7 +8,7 @@
 
 namespace bonsai {
 
-constexpr uint64_t kMostTextBytes = uint64_t{4} << 30;
+constexpr uint64_t kMaxTextBytes = uint64_t{4} << 30;
 
 // All of the file. An Error where it is missing, a directory, empty, or longer than that, or holds a zero byte (binary data,
 // UTF-16).

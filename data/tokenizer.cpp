@@ -1,13 +1,13 @@
-#include "data/tokenizer.h"
+#include "bonsai/data/tokenizer.h"
 
 #include <algorithm>
 #include <bit>
 #include <set>
 #include <utility>
 
-#include "framework/core/error.h"
-#include "framework/core/quote.h"
-#include "framework/io/json.h"
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/core/quote.h"
+#include "bonsai/framework/io/json.h"
 
 namespace bonsai {
 namespace {
@@ -24,14 +24,14 @@ char32_t next_character(std::string_view& text) {
   const unsigned char first = byte(0);
   const auto ones = static_cast<size_t>(std::countl_one(first));
   const size_t length = ones == 0 ? 1 : ones == 1 || ones > 4 ? 0 : ones;
-  constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  constexpr char32_t kMin[] = {0, 0, 0x80, 0x800, 0x10000};
   char32_t c = length == 1 ? first : first & (0x7F >> length);
   bool valid = length > 0 && length <= text.size();
   for (size_t i = 1; valid && i < length; ++i) {
     valid = (byte(i) & 0xC0) == 0x80;
     c = c << 6 | (byte(i) & 0x3F);
   }
-  valid = valid && c >= kLeast[length] && c <= 0x10FFFF && !is_surrogate(c);
+  valid = valid && c >= kMin[length] && c <= 0x10FFFF && !is_surrogate(c);
   text.remove_prefix(valid ? length : 1);
   return valid ? c : kEscape + first;
 }

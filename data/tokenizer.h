@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/core/error.h"
+#include "bonsai/framework/core/error.h"
 
 namespace bonsai {
 

@@ -1,10 +1,10 @@
-#include "layers/attention.h"
+#include "bonsai/layers/attention.h"
 
 #include <cmath>
 #include <tuple>
 
-#include "framework/ops/axes.h"
-#include "layers/cache.h"
+#include "bonsai/framework/ops/axes.h"
+#include "bonsai/layers/cache.h"
 
 namespace bonsai {
 namespace {
@@ -38,7 +38,7 @@ ScaledDotProductAttentionConfig scores_of(const MultiHeadAttentionConfig& c) {
   return {.causal = c.causal,
           .cross = c.cross,
           .window = c.window,
-          .soft_cap = c.soft_cap,
+          .logit_softcap = c.logit_softcap,
           .dropout = c.attention_dropout,
           .scale = c.scale};
 }
@@ -84,17 +84,17 @@ AttentionOptions ScaledDotProductAttention::options(int64_t width, int64_t queri
                                                     const Tensor& bias) const {
   AttentionOptions o;
   o.mask.causal = config_.causal, o.mask.window = config_.window;
-  o.mask.attend = config_.cross ? context.source.attend : context.attend;
-  o.mask.key_documents = config_.cross ? context.source.documents : context.documents;
-  if (const Tensor& all = context.documents) {  // the queries are the last of the tokens
+  o.mask.padding_mask = config_.cross ? context.source.padding_mask : context.padding_mask;
+  o.mask.key_segment_ids = config_.cross ? context.source.segment_ids : context.segment_ids;
+  if (const Tensor& all = context.segment_ids) {  // the queries are the last of the tokens
     check_axes("attention", "documents", all, "(batch,time)");
     check(all.size(1) >= queries, "attention", "{} names fewer documents than there are queries, {}", all,
           queries);
-    o.mask.query_documents = slice(all, 1, all.size(1) - queries, all.size(1));
+    o.mask.query_segment_ids = slice(all, 1, all.size(1) - queries, all.size(1));
   }
   const double usual = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, width)));
   o.scale = (config_.scale > 0 ? config_.scale : usual) * context.attention_scale;
-  o.soft_cap = config_.soft_cap, o.bias = bias;
+  o.logit_softcap = config_.logit_softcap, o.bias = bias;
   if (context.training && config_.dropout > 0)
     o.dropout = config_.dropout, o.key = context.random.draw(dropout_.path());
   return o;
@@ -127,21 +127,21 @@ MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const M
             {.in = c.d_model,
              .out = c.d_model,
              .bias = c.bias,
-             .deviation = c.deviation,
+             .init_std = c.init_std,
              .part = part_of(c, 0)}},
       key{this,
           "key",
           {.in = c.d_key ? c.d_key : c.d_model,
            .out = kv_width(c),
            .bias = c.bias,
-           .deviation = c.deviation,
+           .init_std = c.init_std,
            .part = part_of(c, 0)}},
       value{this,
             "value",
             {.in = c.d_value ? c.d_value : c.d_model,
              .out = kv_width(c),
              .bias = c.bias,
-             .deviation = c.deviation,
+             .init_std = c.init_std,
              .part = part_of(c, 0)}},
       attention{this, "attention", scores_of(c)},
       output{this,
@@ -149,7 +149,7 @@ MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const M
              {.in = c.d_model,
               .out = c.d_model,
               .bias = c.output_bias,
-              .deviation = c.output_deviation,
+              .init_std = c.output_init_std,
               .part = part_of(c, 1)}},
       residual_dropout{this, "residual_dropout", {.p = c.residual_dropout}} {
   const int64_t width = c.d_model / c.n_heads;

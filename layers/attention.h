@@ -4,9 +4,9 @@
 //   output  = weights v                               and takes that mixture of the values
 #pragma once
 
-#include "layers/dropout.h"
-#include "layers/linear.h"
-#include "layers/norm.h"
+#include "bonsai/layers/dropout.h"
+#include "bonsai/layers/linear.h"
+#include "bonsai/layers/norm.h"
 
 namespace bonsai {
 
@@ -22,7 +22,7 @@ struct ScaledDotProductAttentionConfig {
   bool causal = false;
   bool cross = false;
   int64_t window = 0;
-  double soft_cap = 0;
+  double logit_softcap = 0;
   double dropout = 0;
   double scale = 0;
   template <class V>
@@ -30,7 +30,7 @@ struct ScaledDotProductAttentionConfig {
     v("causal", causal, "whether a position sees only itself and what came before");
     v("cross", cross, "whether keys and values are a source's, with its padding and documents");
     v("window", window, kWindow, at_least(0));
-    v("soft_cap", soft_cap, "c of c tanh(scores / c); 0 for none", between(0, 1e6));
+    v("logit_softcap", logit_softcap, "c of c tanh(scores / c); 0 for none", between(0, 1e6));
     v("dropout", dropout, "dropout of the attention weights", between(0, 1));
     v("scale", scale, "factor of the scores; 0 chooses 1 / sqrt(d_k)", at_least(0));
   }
@@ -74,14 +74,14 @@ struct MultiHeadAttentionConfig {
   double rope_theta = 10000;
   bool qk_norm = false;
   double norm_eps = 1e-6;
-  double soft_cap = 0;
+  double logit_softcap = 0;
   double scale = 0;
   bool bias = true;
   bool output_bias = true;
   double attention_dropout = 0;
   double residual_dropout = 0;
-  double deviation = 0.02;
-  double output_deviation = 0.02;
+  double init_std = 0.02;
+  double output_init_std = 0.02;
   int64_t model_parallel_size = 1;
   int64_t rank = 0;
   template <class V>
@@ -99,14 +99,14 @@ struct MultiHeadAttentionConfig {
     v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
     v("qk_norm", qk_norm, "whether queries and keys are normalised, head by head");
     v("norm_eps", norm_eps, "of that norm", at_least(0));
-    v("soft_cap", soft_cap, "c of c tanh(scores / c); 0 for none", between(0, 1e6));
+    v("logit_softcap", logit_softcap, "c of c tanh(scores / c); 0 for none", between(0, 1e6));
     v("scale", scale, "factor of the scores; 0 chooses 1 / sqrt(head width)", at_least(0));
     v("bias", bias, "biases of the query, key and value projections");
     v("output_bias", output_bias, "bias of the output projection");
     v("attention_dropout", attention_dropout, "dropout of the attention weights", between(0, 1));
     v("residual_dropout", residual_dropout, "dropout of the output", between(0, 1));
-    v("deviation", deviation, "standard deviation of the first query, key and value weights", at_least(0));
-    v("output_deviation", output_deviation, "standard deviation of the first output weights", at_least(0));
+    v("init_std", init_std, "standard deviation of the first query, key and value weights", at_least(0));
+    v("output_init_std", output_init_std, "standard deviation of the first output weights", at_least(0));
     v("model_parallel_size", model_parallel_size, "ranks that have some of the heads each", at_least(1));
     v("rank", rank, "which of them this is", at_least(0));
   }

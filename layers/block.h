@@ -4,10 +4,10 @@
 //   x = x + cross_attention(norm(x), source)                         Vaswani et al. 2017
 #pragma once
 
-#include "layers/attention.h"
-#include "layers/mlp.h"
-#include "layers/norm.h"
-#include "layers/registry.h"
+#include "bonsai/layers/attention.h"
+#include "bonsai/layers/mlp.h"
+#include "bonsai/layers/norm.h"
+#include "bonsai/layers/registry.h"
 
 namespace bonsai {
 

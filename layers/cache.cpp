@@ -1,10 +1,10 @@
-#include "layers/cache.h"
+#include "bonsai/layers/cache.h"
 
 #include <algorithm>
 
-#include "framework/autograd/tape.h"
-#include "framework/ops/axes.h"
-#include "framework/ops/ops.h"
+#include "bonsai/framework/autograd/tape.h"
+#include "bonsai/framework/ops/axes.h"
+#include "bonsai/framework/ops/ops.h"
 
 namespace bonsai {
 namespace {

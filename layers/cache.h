@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "framework/core/tensor.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 

@@ -1,4 +1,4 @@
-#include "layers/check_model.h"
+#include "bonsai/layers/check_model.h"
 
 #include <algorithm>
 #include <set>

@@ -2,9 +2,9 @@
 // had when the model first called it, element by element.
 #pragma once
 
-#include "framework/checks/gradcheck.h"
-#include "framework/checks/taylor.h"
-#include "layers/module.h"
+#include "bonsai/framework/checks/gradcheck.h"
+#include "bonsai/framework/checks/taylor.h"
+#include "bonsai/layers/module.h"
 
 namespace bonsai {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "framework/core/rng.h"
-#include "framework/core/tensor.h"
+#include "bonsai/framework/core/rng.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 
@@ -28,16 +28,16 @@ class LayerWatcher {
 struct Source {
   Tensor ids = {};        // i32 (B,S): what the encoder reads
   Tensor features = {};   // (B,S,C): what it made of them
-  Tensor attend = {};     // i32 (B,S): 0 where a token is padding
-  Tensor documents = {};  // i32 (B,S): a token of the decoder attends to those of its own document
+  Tensor padding_mask = {};     // i32 (B,S): 0 where a token is padding
+  Tensor segment_ids = {};  // i32 (B,S): a token of the decoder attends to those of its own document
 };
 
 struct Context {
   bool training = false;       // dropout is active
   int64_t first_position = 0;  // of the first token in the sequence
   RandomStream random = {};    // dropout draws from it
-  Tensor attend = {};     // i32 (B,Tk), cached keys included: no query attends to a key that is 0 here (padding)
-  Tensor documents = {};  // i32 (B,Tk): a token attends to those of its own document. Undefined: to all
+  Tensor padding_mask = {};     // i32 (B,Tk), cached keys included: no query attends to a key that is 0 here (padding)
+  Tensor segment_ids = {};  // i32 (B,Tk): a token attends to those of its own document. Undefined: to all
   Source source = {};     // of an encoder-decoder
   double attention_scale = 1;  // times the scale of every attention: the leak audit turns it up
   LayerWatcher* watcher = nullptr;

@@ -1,9 +1,9 @@
 // Zeroes elements while training, and scales the others up by 1 / (1 - p).  Srivastava et al. 2014
 #pragma once
 
-#include "framework/config/visit.h"
-#include "framework/ops/ops.h"
-#include "layers/module.h"
+#include "bonsai/framework/config/visit.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/module.h"
 
 namespace bonsai {
 

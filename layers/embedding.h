@@ -1,21 +1,21 @@
 // A table of vectors, one an id.
 #pragma once
 
-#include "framework/config/visit.h"
-#include "framework/ops/ops.h"
-#include "layers/module.h"
+#include "bonsai/framework/config/visit.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/module.h"
 
 namespace bonsai {
 
 struct EmbeddingConfig {
   int64_t entries = 1;
   int64_t width = 1;
-  double deviation = 0.02;
+  double init_std = 0.02;
   template <class V>
   void visit(V& v) {
     v("entries", entries, "number of ids", at_least(1));
     v("width", width, "width of a vector", at_least(1));
-    v("deviation", deviation, "standard deviation of the first weights", at_least(0));
+    v("init_std", init_std, "standard deviation of the first weights", at_least(0));
   }
 };
 
@@ -23,7 +23,7 @@ class Embedding final : public Layer {
  public:
   Embedding(Module* parent, std::string name, const EmbeddingConfig& c) : Layer(parent, std::move(name)) {
     check_config(path(), c);
-    weight = &add_parameter("weight", {c.entries, c.width}, normal(c.deviation), Decay::yes);
+    weight = &add_parameter("weight", {c.entries, c.width}, normal(c.init_std), Decay::yes);
   }
 
   Parameter* weight = nullptr;  // (entries, width)

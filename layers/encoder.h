@@ -1,7 +1,7 @@
 // An encoder: ids in, features out. Every token sees every other, but for padding and other documents.
 #pragma once
 
-#include "layers/stack.h"
+#include "bonsai/layers/stack.h"
 
 namespace bonsai {
 

@@ -1,16 +1,16 @@
 // How a parameter starts.
 #pragma once
 
-#include "framework/core/rng.h"
-#include "framework/core/tensor.h"
+#include "bonsai/framework/core/rng.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 
 struct Initial {
-  double mean = 0, deviation = 0;  // of a normal distribution; 0 deviation is a constant
+  double mean = 0, init_std = 0;  // of a normal distribution; 0 deviation is a constant
 };
 constexpr Initial constant(double value) { return {value, 0}; }
-constexpr Initial normal(double deviation) { return {0, deviation}; }
+constexpr Initial normal(double init_std) { return {0, init_std}; }
 
 // One of `count` equal parts of an axis.
 struct Part {

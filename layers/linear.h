@@ -1,9 +1,9 @@
 // y = x W^T + b
 #pragma once
 
-#include "framework/config/visit.h"
-#include "framework/ops/ops.h"
-#include "layers/module.h"
+#include "bonsai/framework/config/visit.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/module.h"
 
 namespace bonsai {
 
@@ -13,14 +13,14 @@ struct LinearConfig {
   int64_t in = 1;
   int64_t out = 1;
   bool bias = true;
-  double deviation = 0.02;
+  double init_std = 0.02;
   Part part = {};
   template <class V>
   void visit(V& v) {
     v("in", in, "width of the input", at_least(1));
     v("out", out, "width of the output", at_least(1));
     v("bias", bias, "whether to add a bias");
-    v("deviation", deviation, "standard deviation of the first weights", at_least(0));
+    v("init_std", init_std, "standard deviation of the first weights", at_least(0));
   }
 };
 
@@ -28,7 +28,7 @@ class Linear final : public Layer {
  public:
   Linear(Module* parent, std::string name, const LinearConfig& c) : Layer(parent, std::move(name)) {
     check_config(path(), c);
-    weight = &add_parameter("weight", {c.out, c.in}, normal(c.deviation), Decay::yes, c.part);
+    weight = &add_parameter("weight", {c.out, c.in}, normal(c.init_std), Decay::yes, c.part);
     const bool columns = c.part.axis == 1;
     if (c.bias && !(columns && c.part.index > 0))
       bias = &add_parameter("bias", {c.out}, constant(0), Decay::no, columns ? Part{} : c.part);

@@ -1,8 +1,8 @@
 // The causal mask: position i may not attend to what comes after it.
 #pragma once
 
-#include "framework/ops/ops.h"
-#include "layers/module.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/module.h"
 
 namespace bonsai {
 

@@ -1,8 +1,8 @@
 // The feed-forward layer: down(activation(up(x))).
 #pragma once
 
-#include "layers/dropout.h"
-#include "layers/linear.h"
+#include "bonsai/layers/dropout.h"
+#include "bonsai/layers/linear.h"
 
 namespace bonsai {
 
@@ -16,8 +16,8 @@ struct FeedForwardConfig {
   std::string activation = "gelu_tanh";
   bool bias = true;
   double dropout = 0;
-  double deviation = 0.02;
-  double output_deviation = 0.02;
+  double init_std = 0.02;
+  double output_init_std = 0.02;
   template <class V>
   void visit(V& v) {
     v("d_model", d_model, "width of the residual stream", at_least(1));
@@ -25,8 +25,8 @@ struct FeedForwardConfig {
     v("activation", activation, "function between the two projections", kActivations);
     v("bias", bias, "biases of both projections");
     v("dropout", dropout, "dropout of the output", between(0, 1));
-    v("deviation", deviation, "standard deviation of the first weights of `up`", at_least(0));
-    v("output_deviation", output_deviation, "standard deviation of the first weights of `down`", at_least(0));
+    v("init_std", init_std, "standard deviation of the first weights of `up`", at_least(0));
+    v("output_init_std", output_init_std, "standard deviation of the first weights of `down`", at_least(0));
   }
 };
 

@@ -1,8 +1,8 @@
-#include "layers/module.h"
+#include "bonsai/layers/module.h"
 
 #include <algorithm>
 
-#include "framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/dispatch.h"
 
 namespace bonsai {
 

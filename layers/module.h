@@ -14,9 +14,9 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/core/parameter.h"
-#include "layers/context.h"
-#include "layers/init.h"
+#include "bonsai/framework/core/parameter.h"
+#include "bonsai/layers/context.h"
+#include "bonsai/layers/init.h"
 
 namespace bonsai {
 

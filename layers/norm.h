@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "framework/config/visit.h"
-#include "framework/ops/ops.h"
-#include "layers/module.h"
+#include "bonsai/framework/config/visit.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/module.h"
 
 namespace bonsai {
 

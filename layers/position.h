@@ -6,22 +6,22 @@
 #include <cmath>
 #include <memory>
 
-#include "framework/config/visit.h"
-#include "framework/ops/axes.h"
-#include "framework/ops/ops.h"
-#include "layers/module.h"
+#include "bonsai/framework/config/visit.h"
+#include "bonsai/framework/ops/axes.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/module.h"
 
 namespace bonsai {
 
 struct PositionConfig {
   int64_t block_size = 1;
   int64_t width = 1;
-  double deviation = 0.02;
+  double init_std = 0.02;
   template <class V>
   void visit(V& v) {
     v("block_size", block_size, "number of positions", at_least(1));
     v("width", width, "width of a vector", at_least(1));
-    v("deviation", deviation, "standard deviation of the first weights of learned positions", at_least(0));
+    v("init_std", init_std, "standard deviation of the first weights of learned positions", at_least(0));
   }
 };
 
@@ -52,7 +52,7 @@ class LearnedPositions final : public Positions {
  public:
   LearnedPositions(Module* parent, std::string name, const PositionConfig& c)
       : Positions(parent, std::move(name), c),
-        weight(&add_parameter("weight", {c.block_size, c.width}, normal(c.deviation), Decay::yes)) {}
+        weight(&add_parameter("weight", {c.block_size, c.width}, normal(c.init_std), Decay::yes)) {}
 
   Parameter* weight;  // (block_size, width)
 

@@ -1,12 +1,12 @@
-#include "layers/pretrained.h"
+#include "bonsai/layers/pretrained.h"
 
-#include "framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/dispatch.h"
 
 namespace bonsai {
 
 namespace {
 
-DecoderConfig config_of(const Gpt2Settings& s) {
+TransformerConfig config_of(const Gpt2Settings& s) {
   return {.vocab_size = s.vocab_size,
           .block_size = s.n_positions,
           .n_layers = s.n_layer,
@@ -19,8 +19,8 @@ DecoderConfig config_of(const Gpt2Settings& s) {
           .tie_embeddings = s.tied};
 }
 
-DecoderConfig config_of(const LlamaSettings& s) {
-  DecoderConfig c;
+TransformerConfig config_of(const LlamaSettings& s) {
+  TransformerConfig c;
   c.vocab_size = s.vocab_size, c.block_size = s.max_position_embeddings, c.d_model = s.hidden_size;
   c.n_layers = s.num_hidden_layers, c.n_heads = s.num_attention_heads, c.n_kv_heads = s.num_key_value_heads;
   c.norm = "rms_norm", c.norm_eps = s.rms_norm_eps;
@@ -32,21 +32,21 @@ DecoderConfig config_of(const LlamaSettings& s) {
 
 }  // namespace
 
-DecoderConfig decoder_config(const HuggingFaceDirectory& directory) {
+TransformerConfig transformer_config(const HuggingFaceDirectory& directory) {
   return std::visit([](const auto& settings) { return config_of(settings); }, directory.settings());
 }
 
-void load_weights(const HuggingFaceDirectory& directory, Decoder& decoder) {
-  const std::string prefix = decoder.path().empty() ? "" : decoder.path() + ".";
+void load_weights(const HuggingFaceDirectory& directory, Transformer& transformer) {
+  const std::string prefix = transformer.path().empty() ? "" : transformer.path() + ".";
   std::vector<std::pair<Parameter*, Tensor>> read;  // all of them, before any is changed
   for (const StoredWeight& weight : directory.weights()) {
-    Parameter& parameter = decoder.parameter(prefix + weight.path);
+    Parameter& parameter = transformer.parameter(prefix + weight.path);
     read.emplace_back(&parameter, directory.read(weight, parameter.value.dtype()));
     check(read.back().second.shape() == parameter.value.shape(), "pretrained", "{} gives {} for {}",
           weight.stored, read.back().second, parameter.value);
   }
-  check(read.size() == decoder.parameters().size(), "pretrained",
-        "the directory gives {} of the decoder's {} parameters", read.size(), decoder.parameters().size());
+  check(read.size() == transformer.parameters().size(), "pretrained",
+        "the directory gives {} of the model's {} parameters", read.size(), transformer.parameters().size());
   for (auto& [parameter, value] : read) copy_into(value, parameter->value);
 }
 

@@ -1,6 +1,6 @@
-#include "layers/registry.h"
+#include "bonsai/layers/registry.h"
 
-#include "framework/config/print.h"
+#include "bonsai/framework/config/print.h"
 
 namespace bonsai {
 

@@ -2,7 +2,7 @@
 // own keys below `model.swiglu`.
 //
 // One file defines one: a config struct with `int64_t d_model`, which the model sets, as it does d_hidden, bias, dropout,
-// deviation and output_deviation where the struct has them, and visit() for keys of its own; a Layer (...,C) -> (...,C)
+// deviation and output_init_std where the struct has them, and visit() for keys of its own; a Layer (...,C) -> (...,C)
 // made from (parent, name, config); and what registers it:
 //
 //   void register_swiglu(FeedForwardRegistry& layers) { layers.add<SwiGLU, SwiGLUConfig>("swiglu"); }
@@ -19,8 +19,8 @@
 #include <map>
 #include <memory>
 
-#include "framework/config/visit.h"
-#include "layers/mlp.h"
+#include "bonsai/framework/config/visit.h"
+#include "bonsai/layers/mlp.h"
 
 namespace bonsai {
 
@@ -59,9 +59,9 @@ class FeedForwardKeysOf final : public FeedForwardKeys {
     if constexpr (requires { c.d_hidden = standard.d_hidden; }) c.d_hidden = standard.d_hidden;
     if constexpr (requires { c.bias = standard.bias; }) c.bias = standard.bias;
     if constexpr (requires { c.dropout = standard.dropout; }) c.dropout = standard.dropout;
-    if constexpr (requires { c.deviation = standard.deviation; }) c.deviation = standard.deviation;
-    if constexpr (requires { c.output_deviation = standard.output_deviation; })
-      c.output_deviation = standard.output_deviation;
+    if constexpr (requires { c.init_std = standard.init_std; }) c.init_std = standard.init_std;
+    if constexpr (requires { c.output_init_std = standard.output_init_std; })
+      c.output_init_std = standard.output_init_std;
     check_config(name, c);
     return std::make_unique<T>(parent, std::move(name), c);
   }

@@ -1,6 +1,6 @@
-#include "layers/stack.h"
+#include "bonsai/layers/stack.h"
 
-#include "framework/ops/axes.h"
+#include "bonsai/framework/ops/axes.h"
 
 namespace bonsai {
 
@@ -9,7 +9,7 @@ Stack::Stack(Module* parent, std::string name, const StackConfig& c)
       block_size_(c.block_size),
       position_(make_positions(
           this, "position", c.position,
-          {.block_size = c.block_size, .width = c.block.attention.d_model, .deviation = c.deviation})),
+          {.block_size = c.block_size, .width = c.block.attention.d_model, .init_std = c.init_std})),
       dropout_{this, "dropout", {.p = c.dropout}} {
   for (int64_t i = 0; i < c.n_layers; ++i) blocks_.emplace_back(this, "block." + std::to_string(i), c.block);
   norm_ =

@@ -3,9 +3,9 @@
 
 #include <deque>
 
-#include "layers/block.h"
-#include "layers/embedding.h"
-#include "layers/position.h"
+#include "bonsai/layers/block.h"
+#include "bonsai/layers/embedding.h"
+#include "bonsai/layers/position.h"
 
 namespace bonsai {
 
@@ -14,7 +14,7 @@ struct StackConfig {
   int64_t n_layers = 1;
   std::string position = "none";  // added to token vectors: learned, sinusoidal or none
   double dropout = 0;             // of the sum
-  double deviation = 0.02;        // of the first learned positions
+  double init_std = 0.02;        // of the first learned positions
   BlockConfig block;
 };
 

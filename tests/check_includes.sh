@@ -28,7 +28,7 @@ tests:                  framework layers data trainers tools tests
 '
 # Of these only framework/backend and tests may include anything.
 private='framework/backend/cpu framework/backend/cuda'
-most_lines=500
+max_lines=500
 
 cd "${1-"$(dirname "${BASH_SOURCE[0]}")/.."}"
 tops=()
@@ -96,7 +96,8 @@ check_includes() {
       sub(/[">].*/, "", name)
       beside = plain(folder_of(FILENAME) "/" name)
       if (quoted && beside in exists) check(beside, from)
-      else if (plain(name) in exists) check(plain(name), from)
+      else if (plain(name) in exists) say("write bonsai/" name)
+      else if (sub(/^bonsai\//, "", name) && plain(name) in exists) check(plain(name), from)
       else if (quoted && from != "tests") say("no file " name " in the project; write <" name "> if it is not ours")
     }
     END { exit failed }' - "${sources[@]}"
@@ -106,8 +107,8 @@ check_lengths() {
   local file lines status=0
   while read -r file; do
     lines=$(awk 'END { print NR }' "$file")
-    if [ "$lines" -gt "$most_lines" ]; then
-      echo "$file:$lines: the file has $lines lines, more than $most_lines; split it"
+    if [ "$lines" -gt "$max_lines" ]; then
+      echo "$file:$lines: the file has $lines lines, more than $max_lines; split it"
       status=1
     fi
   done < <(files ! -path 'tests/fixtures/*' \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \

@@ -9,7 +9,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 touch alone.cpp
-echo '#include "framework/core/tensor.h"' > user.cpp
+echo '#include "bonsai/framework/core/tensor.h"' > user.cpp
 cat > CMakeLists.txt <<TEXT
 cmake_minimum_required(VERSION 3.25)
 project(parent LANGUAGES CXX)
@@ -31,7 +31,7 @@ expect() {
   [ "$found" = "${*:2}" ] || { echo "$name.cpp is compiled with '$found', not '${*:2}'"; status=1; }
 }
 expect alone
-expect user "-I$bonsai"
+expect user "-I$folder/build/bonsai/include"
 eval "$(command_of user) -fsyntax-only" || { echo "a user of Bonsai does not compile"; status=1; }
 type=$(sed -n 's/^CMAKE_BUILD_TYPE:[A-Z]*=//p' build/CMakeCache.txt)
 [ -z "$type" ] || { echo "the parent's build type is now $type"; status=1; }

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "framework/config/yaml.h"
+#include "bonsai/framework/config/yaml.h"
 
 namespace bonsai {
 

@@ -3,9 +3,9 @@
 
 #include <set>
 
-#include "framework/checks/op_cases.h"
-#include "framework/io/safetensors.h"
-#include "tests/support.h"
+#include "bonsai/framework/checks/op_cases.h"
+#include "bonsai/framework/io/safetensors.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tests/training.h"
+#include "bonsai/tests/training.h"
 
 namespace bonsai::test {
 

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "framework/autograd/tape.h"
-#include "framework/core/parallel.h"
-#include "framework/core/rng.h"
-#include "framework/core/tensor.h"
+#include "bonsai/framework/autograd/tape.h"
+#include "bonsai/framework/core/parallel.h"
+#include "bonsai/framework/core/rng.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai::test {
 

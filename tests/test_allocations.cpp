@@ -8,7 +8,7 @@
 
 #include <atomic>
 
-#include "tests/training.h"
+#include "bonsai/tests/training.h"
 
 namespace {
 
@@ -120,7 +120,7 @@ TEST(Allocations, NothingComesFromTheSystemAfterTheSecondStep) {
   for (const int threads : {1, 2}) {
     expect_no_allocation(bench_run("char"), threads, "char");
     expect_no_allocation(TinyRun().config, threads, "tiny");
-    expect_no_allocation(TinyRun({"model.dropout=0.1", "trainer.accumulation=2"}).config, threads, "with dropout");
+    expect_no_allocation(TinyRun({"model.dropout=0.1", "trainer.gradient_accumulation=2"}).config, threads, "with dropout");
     expect_no_allocation(TinyRun({"model.position=rope", "model.norm=rms_norm", "model.mlp=swiglu", "model.bias=false"}).config,
                          threads, "in the shape of Llama");
   }
@@ -135,7 +135,7 @@ TEST(Allocations, TheCountersSeeThisProgramsAllocations) {
 }
 
 TEST(Allocations, FiveThousandStepsKeepNothing) {
-  const TinyRun run({"model.d_model=8", "model.n_heads=1", "model.block_size=4", "trainer.accumulation=1"});
+  const TinyRun run({"model.d_model=8", "model.n_heads=1", "model.block_size=4", "trainer.gradient_accumulation=1"});
   const Threads one(1);  // a second that gets its first tile late touches its stack late
   Trainer trainer(run.config);
   for (int step = 0; step < 500; ++step) trainer.step(step);

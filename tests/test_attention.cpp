@@ -1,8 +1,8 @@
 // Attention on every path: the fused op against the composed one over sizes, heads, masks and biases; who may see
 // whom; what it costs in memory.
-#include "framework/core/memory.h"
-#include "framework/ops/ops.h"
-#include "tests/support.h"
+#include "bonsai/framework/core/memory.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {
@@ -25,10 +25,10 @@ AttentionOptions options_of(int64_t n, const Sizes& s, DType dtype) {
   o.mask.causal = n % 2 == 1;
   if (n / 2 % 3 == 1) o.mask.window = 1;
   if (n / 2 % 3 == 2) o.mask.window = 3;
-  if (n / 6 % 2 == 1) o.mask.attend = some(s.keys, 2, 1);
+  if (n / 6 % 2 == 1) o.mask.padding_mask = some(s.keys, 2, 1);
   if (n / 12 % 2 == 1)
-    o.mask.query_documents = some(s.queries, 2, 2), o.mask.key_documents = some(s.keys, 2, 3);
-  if (n / 24 % 2 == 1) o.soft_cap = 1.2;
+    o.mask.query_segment_ids = some(s.queries, 2, 2), o.mask.key_segment_ids = some(s.keys, 2, 3);
+  if (n / 24 % 2 == 1) o.logit_softcap = 1.2;
   if (n / 48 % 2 == 1) o.alibi = alibi_slopes(0, s.heads, s.heads, dtype);
   if (n / 96 % 2 == 1) o.dropout = 0.4, o.key = {3, 4};
   if (n % 7 > 3) o.scale = 0.4;  // 7 divides no period of the others
@@ -147,7 +147,7 @@ TEST(Attention, NumbersThatMeanNothingAreRefused) {
   const std::string op = "[scaled_dot_product_attention] ";
   EXPECT_EQ(error({.scale = NAN}),
             op + "the scale is nan and the soft cap 0; both must be finite, and the cap not negative");
-  EXPECT_EQ(error({.soft_cap = NAN}),
+  EXPECT_EQ(error({.logit_softcap = NAN}),
             op + "the scale is 0 and the soft cap nan; both must be finite, and the cap not negative");
   EXPECT_EQ(error({.mask = {.window = -1}}), op + "the window is -1; it may not be negative");
   EXPECT_EQ(error({.first_head = INT64_MAX, .all_heads = 4}),
@@ -165,7 +165,7 @@ TEST(Attention, AQueryThatMaySeeNothingGivesAndSendsBackZero) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const bool fused : {true, false}) {
       AttentionOptions o;
-      o.mask = {.causal = true, .window = 2, .attend = tensor({1, 4}, {1, 1, 0, 0}, DType::i32)};
+      o.mask = {.causal = true, .window = 2, .padding_mask = tensor({1, 4}, {1, 1, 0, 0}, DType::i32)};
       const Tensor zero = zeros({1, 1, 4, 1}, dtype);
       const Result r = differentiate(
           [&](const auto& x) {
@@ -185,8 +185,8 @@ TEST(Attention, ABlindQuerySendsExactlyNothingBack) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const bool fused : {true, false}) {
       AttentionOptions o;
-      o.mask.attend = tensor({1, 3}, {0, 0, 0}, DType::i32);
-      o.soft_cap = 2, o.alibi = alibi_slopes(0, 2, 2, dtype);
+      o.mask.padding_mask = tensor({1, 3}, {0, 0, 0}, DType::i32);
+      o.logit_softcap = 2, o.alibi = alibi_slopes(0, 2, 2, dtype);
       const auto f = [&](const auto& x) {
         AttentionOptions with = o;
         with.bias = x[3];
@@ -242,9 +242,9 @@ TEST(Attention, MasksMeanWhatTheySay) {
   expect_values(seen({.causal = true, .window = 2}), {1, 1.5, 2.5, 3.5}, 1e-6);
   expect_values(seen({.window = 2}), {1.5, 2, 3, 3.5}, 1e-6);
   expect_values(seen({.window = 1}), {1, 2, 3, 4}, 1e-6);
-  expect_values(seen({.attend = tensor({1, 4}, {0, 1, 0, 1}, DType::i32)}), {3, 3, 3, 3}, 1e-6);
-  const Tensor documents = tensor({1, 4}, {7, 7, 9, 9}, DType::i32);
-  expect_values(seen({.causal = true, .query_documents = documents, .key_documents = documents}),
+  expect_values(seen({.padding_mask = tensor({1, 4}, {0, 1, 0, 1}, DType::i32)}), {3, 3, 3, 3}, 1e-6);
+  const Tensor segment_ids = tensor({1, 4}, {7, 7, 9, 9}, DType::i32);
+  expect_values(seen({.causal = true, .query_segment_ids = segment_ids, .key_segment_ids = segment_ids}),
                 {1, 1.5, 3, 3.5}, 1e-6);
 }
 
@@ -336,21 +336,21 @@ TEST(Attention, ALongSequenceTakesNoTableOfScores) {
   constexpr int64_t T = 4096;
   const auto heads = [](int64_t n, uint64_t seed) { return random_tensor({1, n, T, 8}, DType::f32, seed); };
   EXPECT_LT(
-      share_of_a_table({heads(1, 1), heads(1, 2), heads(1, 3)}, {.mask = {.causal = true}, .soft_cap = 20}),
+      share_of_a_table({heads(1, 1), heads(1, 2), heads(1, 3)}, {.mask = {.causal = true}, .logit_softcap = 20}),
       0.1);
-  std::vector<double> attend, documents;
+  std::vector<double> padding_mask, segment_ids;
   for (int64_t t = 0; t < T; ++t)
-    attend.push_back(t % 7 > 0), documents.push_back(static_cast<double>(t / 1500));
+    padding_mask.push_back(t % 7 > 0), segment_ids.push_back(static_cast<double>(t / 1500));
   AttentionOptions o;
   o.mask.causal = true;
-  o.mask.attend = tensor({1, T}, attend, DType::i32);
-  o.mask.query_documents = o.mask.key_documents = tensor({1, T}, documents, DType::i32);
-  o.soft_cap = 20, o.alibi = alibi_slopes(0, 4, 4, DType::f32), o.dropout = 0.1, o.key = {3, 4};
+  o.mask.padding_mask = tensor({1, T}, padding_mask, DType::i32);
+  o.mask.query_segment_ids = o.mask.key_segment_ids = tensor({1, T}, segment_ids, DType::i32);
+  o.logit_softcap = 20, o.alibi = alibi_slopes(0, 4, 4, DType::f32), o.dropout = 0.1, o.key = {3, 4};
   EXPECT_LT(share_of_a_table({heads(4, 1), heads(2, 2), heads(2, 3), random_tensor({T}, DType::f32, 5)}, o),
             0.1);
   o.dropout = 0;
   EXPECT_LT(share_of_a_table({heads(2, 1), heads(2, 2), heads(2, 3), random_tensor({T, 1}, DType::f32, 5)},
-                             {.mask = o.mask, .soft_cap = 20, .alibi = alibi_slopes(0, 2, 2, DType::f32)}),
+                             {.mask = o.mask, .logit_softcap = 20, .alibi = alibi_slopes(0, 2, 2, DType::f32)}),
             0.1);
 }
 

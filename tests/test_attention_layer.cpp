@@ -2,10 +2,10 @@
 // share, and what it changes to look at the weights.
 #include <numeric>
 
-#include "framework/core/memory.h"
-#include "framework/ops/ops.h"
-#include "layers/cache.h"
-#include "tests/training.h"
+#include "bonsai/framework/core/memory.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/cache.h"
+#include "bonsai/tests/training.h"
 
 namespace bonsai::test {
 namespace {
@@ -53,7 +53,7 @@ Tensor masked(std::vector<double> row, int64_t time) {  // beside a row without 
 }
 
 const MultiHeadAttentionConfig kLayer = {
-    .d_model = 16, .n_heads = 4, .deviation = 0.5, .output_deviation = 0.5};
+    .d_model = 16, .n_heads = 4, .init_std = 0.5, .output_init_std = 0.5};
 
 // B01: a band of 2 and padding from the third key on leave row 3 nothing to see.
 TEST(BlindQuery, TheLayersGradientsAreThoseOfTheBatchWithoutIt) {
@@ -66,7 +66,7 @@ TEST(BlindQuery, TheLayersGradientsAreThoseOfTheBatchWithoutIt) {
         MultiHeadAttention layer{&root, "attention", c};
         const auto through = [&](int64_t time) {
           Weights weights;
-          Context context{.attend = masked({1, 1, 0, 0}, time), .weights = capture ? &weights : nullptr};
+          Context context{.padding_mask = masked({1, 1, 0, 0}, time), .weights = capture ? &weights : nullptr};
           const Tensor x = slice(random_tensor({2, 4, 16}, dtype), 1, 0, time);
           const auto all = with_gradients(
               layer, [&] { return slice(layer(x, x, x, context), 1, 0, 3); },
@@ -89,11 +89,11 @@ TEST(BlindQuery, TheDecodersGradientsAreThoseOfTheBatchWithoutIt) {
       for (const bool capture : {false, true}) {
         TinyRun run({fmt::format("trainer.dtype={}", name_of(dtype)),
                      fmt::format("model.position={}", position), "model.window=2", "model.n_layers=2",
-                     "model.n_heads=4", "model.n_kv_heads=2", "model.deviation=0.3", "model.dropout=0"});
+                     "model.n_heads=4", "model.n_kv_heads=2", "model.init_std=0.3", "model.dropout=0"});
         Trainer trainer(run.config);
         const auto through = [&](int64_t time) {
           Weights weights;
-          Context context{.attend = masked({1, 1, 0, 0}, time), .weights = capture ? &weights : nullptr};
+          Context context{.padding_mask = masked({1, 1, 0, 0}, time), .weights = capture ? &weights : nullptr};
           const Tensor ids = slice(tensor({2, 4}, {1, 5, 2, 7, 3, 3, 0, 6}, DType::i32), 1, 0, time),
                        targets = tensor({2, 3}, {5, 2, 7, 3, 0, 6}, DType::i32);
           return with_gradients(
@@ -112,11 +112,11 @@ TEST(BlindQuery, ABatchOfThemSendsExactlyNothingBack) {
     for (const char* position : {"none", "rope", "alibi"})
       for (const bool capture : {false, true}) {
         MultiHeadAttentionConfig c = kLayer;
-        c.n_kv_heads = 2, c.causal = true, c.position = position, c.qk_norm = true, c.soft_cap = 3;
+        c.n_kv_heads = 2, c.causal = true, c.position = position, c.qk_norm = true, c.logit_softcap = 3;
         Module root({.dtype = dtype});
         MultiHeadAttention layer{&root, "attention", c};
         Weights weights;
-        Context context{.attend = zeros({2, 4}, DType::i32), .weights = capture ? &weights : nullptr};
+        Context context{.padding_mask = zeros({2, 4}, DType::i32), .weights = capture ? &weights : nullptr};
         const Result r = differentiate([&](const auto& x) { return layer(x[0], x[1], x[2], context); },
                                        {random_tensor({2, 4, 16}, dtype), random_tensor({2, 4, 16}, dtype, 2),
                                         random_tensor({2, 4, 16}, dtype, 3)});
@@ -176,8 +176,8 @@ TEST(Positions, HeadsAreNormalisedThenTurnedAndKeysAreKeptSo) {
                                 .qk_norm = true,
                                 .norm_eps = 1e-3,
                                 .scale = 0.7,
-                                .deviation = 0.5,
-                                .output_deviation = 0.5}};
+                                .init_std = 0.5,
+                                .output_init_std = 0.5}};
       for (Parameter* p : layer.parameters())  // biases start as zeros and gains as ones
         if (p->value.rank() == 1) copy_into(random_tensor({4}, dtype, p->path.size()), p->value);
       const auto of = [&](const std::string& path) { return layer.parameter("attention." + path).value; };
@@ -225,7 +225,7 @@ TEST(GroupedHeads, ALayersHeadsReadTheirOwnValues) {
     for (const bool capture : {false, true}) {
       Module root({.dtype = dtype});
       MultiHeadAttention layer{
-          &root, "attention", {.d_model = 4, .n_heads = 4, .n_kv_heads = 2, .deviation = 0}};
+          &root, "attention", {.d_model = 4, .n_heads = 4, .n_kv_heads = 2, .init_std = 0}};
       copy_into(tensor({2}, {1, 2}, dtype), layer.value.bias->value);
       copy_into(tensor({4, 4}, {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, dtype),
                 layer.output.weight->value);
@@ -284,13 +284,13 @@ TEST(Capture, LookingAtTheWeightsChangesNothingInTraining) {
   const std::vector<std::vector<std::string>> models = {
       {"model.position=learned"},
       {"model.position=rope", "model.n_kv_heads=2", "model.qk_norm=true"},
-      {"model.position=rope_interleaved", "model.soft_cap=3"},
+      {"model.position=rope_interleaved", "model.logit_softcap=3"},
       {"model.position=alibi", "model.n_kv_heads=1", "model.window=3"}};
   for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-6}, std::pair{DType::f64, 1e-12}})
     for (std::vector<std::string> settings : models) {
       const std::string what = fmt::format("{} {}", name_of(dtype), settings[0]);
       settings.insert(settings.end(), {fmt::format("trainer.dtype={}", name_of(dtype)), "model.dropout=0.3",
-                                       "model.n_layers=2", "model.n_heads=4", "model.deviation=0.1"});
+                                       "model.n_layers=2", "model.n_heads=4", "model.init_std=0.1"});
       TinyRun run(settings);
       Trainer trainer(run.config);
       const Tensor ids = tensor({2, 6}, {1, 5, 2, 7, 3, 3, 0, 6, 6, 1, 4, 2}, DType::i32),
@@ -299,8 +299,8 @@ TEST(Capture, LookingAtTheWeightsChangesNothingInTraining) {
       const auto through = [&](Weights* captured) {
         Context context{.training = true,
                         .random = {.seed = 7, .step = 3},
-                        .attend = tensor({2, 6}, {0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0}, DType::i32),
-                        .documents = tensor({2, 6}, {1, 1, 1, 2, 2, 2, 4, 4, 4, 4, 4, 9}, DType::i32),
+                        .padding_mask = tensor({2, 6}, {0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0}, DType::i32),
+                        .segment_ids = tensor({2, 6}, {1, 1, 1, 2, 2, 2, 4, 4, 4, 4, 4, 9}, DType::i32),
                         .weights = captured};
         return with_gradients(
             trainer.model(), [&] { return trainer.model()(ids, context); }, dy);

@@ -1,11 +1,11 @@
 // The leak audit and the trace of values that are not finite, against planted faults: each is found, and named.
-#include "framework/autograd/record.h"
-#include "framework/checks/audit.h"
-#include "framework/checks/nonfinite.h"
-#include "framework/checks/op_cases.h"
-#include "framework/ops/ops.h"
-#include "layers/decoder.h"
-#include "tests/support.h"
+#include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/checks/audit.h"
+#include "bonsai/framework/checks/nonfinite.h"
+#include "bonsai/framework/checks/op_cases.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/transformer.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {
@@ -28,10 +28,10 @@ struct Planted {
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t i = 0; i < queries; ++i)
         for (int64_t j = 0; j < time; ++j) {
-          const bool padding = c.attend && !ignores_padding && i != careless && at(c.attend, b * time + j) == 0;
-          const Tensor& own = outputs ? c.output_documents : c.documents;
+          const bool padding = c.padding_mask && !ignores_padding && i != careless && at(c.padding_mask, b * time + j) == 0;
+          const Tensor& own = outputs ? c.output_segment_ids : c.segment_ids;
           const bool other =
-              c.documents && !ignores_documents && i != careless && at(own, b * queries + i) != at(c.documents, b * time + j);
+              c.segment_ids && !ignores_documents && i != careless && at(own, b * queries + i) != at(c.segment_ids, b * time + j);
           mask.push_back((causal && !outputs && j > i + diagonal) || padding || other ? hidden : 0);
         }
     const Tensor q = outputs
@@ -127,7 +127,7 @@ TEST(Audit, AScaleThatDoesNotReachTheScoresProvesNothing) {
       "deaf",
       [](const Tensor& x, const AuditConditions& c) {
         return Planted{.hidden = -1e9}(x,
-                                       {.attention_scale = 1, .attend = c.attend, .documents = c.documents});
+                                       {.attention_scale = 1, .padding_mask = c.padding_mask, .segment_ids = c.segment_ids});
       },
       6, 4);
   EXPECT_NE(report.text().find("the attention scale x 1e+05 changes no output"), std::string::npos)
@@ -142,8 +142,8 @@ TEST(Audit, AFiniteMaskInTheDecodersAttentionIsFound) {
     table.clear();
     for (int64_t i = 0; i < T; ++i)
       for (int64_t j = 0; j < T; ++j) table.push_back(j > i ? static_cast<float>(hidden) : 0);
-    static const auto added = [](const Attention& a) {
-      Attention open = a;
+    static const auto added = [](const kernel::Attention& a) {
+      kernel::Attention open = a;
       open.causal = false, open.bias = table.data();
       open.bias_step[0] = open.bias_step[1] = 0, open.bias_step[2] = T, open.bias_step[3] = 1;
       return open;
@@ -151,23 +151,23 @@ TEST(Audit, AFiniteMaskInTheDecodersAttentionIsFound) {
     static const auto forward = kernels(Device{}, DType::f32).attention.run;
     static const auto backward = kernels(Device{}, DType::f32).attention_backward.run;
     const ScopedKernels plant({}, DType::f32, [](KernelTable& kernels) {
-      kernels.attention.run = [](const Attention& a) { forward(added(a)); };
-      kernels.attention_backward.run = [](const Attention& a, const AttentionGradients& d) {
+      kernels.attention.run = [](const kernel::Attention& a) { forward(added(a)); };
+      kernels.attention_backward.run = [](const kernel::Attention& a, const kernel::AttentionGradients& d) {
         backward(added(a), d);
       };
     });
     Module root;
-    Decoder decoder{
+    Transformer transformer{
         &root,
         "",
-        {.vocab_size = 7, .block_size = T, .n_layers = 1, .n_heads = 2, .d_model = 8, .deviation = 0.3}};
+        {.vocab_size = 7, .block_size = T, .n_layers = 1, .n_heads = 2, .d_model = 8, .init_std = 0.3}};
     const AuditReport report = leak_audit(
-        "decoder",
+        "transformer",
         [&](const Tensor& x, const AuditConditions& c) {
           Context context;
-          context.attend = c.attend, context.documents = c.documents,
+          context.padding_mask = c.padding_mask, context.segment_ids = c.segment_ids,
           context.attention_scale = c.attention_scale;
-          return decoder.trunk(x, context);
+          return transformer.trunk(x, context);
         },
         T, 8);
     EXPECT_FALSE(report.leaks.empty()) << hidden;
@@ -181,7 +181,7 @@ TEST(Audit, AFiniteMaskInTheDecodersAttentionIsFound) {
 // Whatever padding is said to hide, it must leave the rest to be seen.
 TEST(Audit, PaddingThatHidesEverythingProvesNothing) {
   const AuditReport report = leak_audit(
-      "blind", [](const Tensor& x, const AuditConditions& c) { return c.attend ? tanh(x) : Planted{}(x, c); },
+      "blind", [](const Tensor& x, const AuditConditions& c) { return c.padding_mask ? tanh(x) : Planted{}(x, c); },
       6, 4);
   EXPECT_NE(report.text().find("which is no padding"), std::string::npos) << report.text();
 }
@@ -204,7 +204,7 @@ TEST(Audit, FewPositionsAtATimeGiveTheSameLeaks) {
     for (const auto& [p, t] : of) all.push_back(fmt::format("position {} depends on position {}, which {}", p, t, why));
     return all;
   };
-  const Planted next{.diagonal = 2}, padding{.ignores_padding = true}, documents{.ignores_documents = true};
+  const Planted next{.diagonal = 2}, padding{.ignores_padding = true}, segment_ids{.ignores_documents = true};
   for (const int64_t tokens : {1, 20, 10000}) {
     EXPECT_EQ(leaks(next, tokens, "later"), pairs({{0, 1}, {0, 2}, {2, 3}, {2, 4}, {5, 6}, {5, 7}}, "comes later"));
     EXPECT_EQ(leaks(next, tokens, "(with padding)"), leaks(next, 10000, "(with padding)"));
@@ -212,10 +212,10 @@ TEST(Audit, FewPositionsAtATimeGiveTheSameLeaks) {
     EXPECT_EQ(leaks(padding, tokens, "is padding"),
               pairs({{2, 1}, {8, 0}, {8, 1}, {8, 2}, {8, 3}, {8, 4}, {8, 5}, {8, 6}, {8, 7}}, "is padding"));
     // Nine inputs in four documents: 0 to 2, 3 and 4, 5 and 6, 7 and 8.
-    EXPECT_EQ(leaks(documents, tokens, "document"),
+    EXPECT_EQ(leaks(segment_ids, tokens, "document"),
               pairs({{5, 0}, {5, 1}, {5, 2}, {5, 3}, {5, 4}}, "is of another document"));
   }
-  EXPECT_EQ(leaks(padding, 1, "later").size() + leaks(documents, 1, "later").size(), 0u);
+  EXPECT_EQ(leaks(padding, 1, "later").size() + leaks(segment_ids, 1, "later").size(), 0u);
 }
 
 // B58

@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "tests/program.h"
+#include "bonsai/tests/program.h"
 
 namespace bonsai::test {
 namespace {
@@ -107,7 +107,7 @@ TEST(Bench, TheBusyProcessIsGoneHoweverTheProgramEnds) {
   const Program p;
   EXPECT_EQ(json_of(p.run({"bench", "tiny.yaml", "--busy", "--steps", "2", "--json"}))["busy_processes"], 1);
   EXPECT_TRUE(nobody_is_left());
-  EXPECT_EQ(p.run({"bench", "tiny.yaml", "--busy", "--steps", "2", "--set", "model.deviation=1e38"}).status,
+  EXPECT_EQ(p.run({"bench", "tiny.yaml", "--busy", "--steps", "2", "--set", "model.init_std=1e38"}).status,
             1);
   EXPECT_TRUE(nobody_is_left());
   const pid_t child = p.start({"bench", "tiny.yaml", "--busy", "--seconds", "60"});

@@ -1,10 +1,10 @@
 // A BLAS that is wrong on this processor would spoil every number without a word: planted faults, which the
 // self-check must find and the program must say and work around.
-#include "framework/backend/cpu/blas.h"
+#include "bonsai/framework/backend/cpu/blas.h"
 
-#include "framework/backend/cpu/gemm.h"
-#include "framework/ops/ops.h"
-#include "tests/support.h"
+#include "bonsai/framework/backend/cpu/gemm.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {

@@ -1,7 +1,7 @@
 // A bias, a mask or a scale that is stretched over a batch would learn from a gradient of the wrong
 // shape, or from one summed over the wrong axis: broadcasting against brute force.
-#include "framework/ops/ops.h"
-#include "tests/support.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {

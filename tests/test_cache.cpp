@@ -1,11 +1,11 @@
 // Generation through a cache of keys and values: every split gives the full forward's logits, and the same text.
 #include <numeric>
 
-#include "framework/ops/ops.h"
-#include "layers/cache.h"
-#include "tests/training.h"
-#include "trainers/audit.h"
-#include "trainers/generate.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/cache.h"
+#include "bonsai/tests/training.h"
+#include "bonsai/trainers/audit.h"
+#include "bonsai/trainers/generate.h"
 
 namespace bonsai {
 void register_mixing(FeedForwardRegistry& layers);  // own/mixing.cpp
@@ -23,11 +23,11 @@ struct Trained {
   static std::vector<std::string> with_block(std::vector<std::string> settings, bool wide) {
     settings.push_back(wide ? "trainer.dtype=f64" : "trainer.dtype=f32");
     for (const char* more :
-         {"model.block_size=16", "model.n_layers=2", "model.deviation=0.2", "model.n_heads=4"})
+         {"model.block_size=16", "model.n_layers=2", "model.init_std=0.2", "model.n_heads=4"})
       settings.push_back(more);
     return settings;
   }
-  Decoder& model() { return trainer.model(); }
+  Transformer& model() { return trainer.model(); }
 
   TinyRun run;
   Trainer trainer;
@@ -38,7 +38,7 @@ const std::vector<std::vector<std::string>> kModels = {
     {"model.position=sinusoidal", "model.norm=rms_norm"},
     {"model.position=none"},
     {"model.position=rope", "model.n_kv_heads=2", "model.qk_norm=true"},
-    {"model.position=rope_interleaved", "model.soft_cap=3"},
+    {"model.position=rope_interleaved", "model.logit_softcap=3"},
     {"model.position=alibi", "model.n_kv_heads=1"},
     {"model.position=rope", "model.window=3", "model.mlp=swiglu"},
 };
@@ -55,7 +55,7 @@ std::vector<int32_t> some_ids(int64_t count) {
 }
 
 // Piece by piece through a cache, and what the context says of the keys with it.
-void expect_full_forward(Decoder& model, const Tensor& ids, const std::vector<int64_t>& split,
+void expect_full_forward(Transformer& model, const Tensor& ids, const std::vector<int64_t>& split,
                          double tolerance, const Context& said, const std::string& name) {
   Context whole = said;
   const Tensor full = model(ids, whole);
@@ -65,8 +65,8 @@ void expect_full_forward(Decoder& model, const Tensor& ids, const std::vector<in
     EXPECT_EQ(cache.length(), at);
     Context context = said;
     context.first_position = at, context.cache = &cache;
-    if (said.attend) context.attend = slice(said.attend, 1, 0, at + n);
-    if (said.documents) context.documents = slice(said.documents, 1, 0, at + n);
+    if (said.padding_mask) context.padding_mask = slice(said.padding_mask, 1, 0, at + n);
+    if (said.segment_ids) context.segment_ids = slice(said.segment_ids, 1, 0, at + n);
     expect_values(model(slice(ids, 1, at, at + n), context), slice(full, 1, at, at + n).values(), tolerance);
     ASSERT_FALSE(testing::Test::HasFailure()) << name << " from " << at;
     at += n;
@@ -96,8 +96,8 @@ TEST(Cache, PaddingAndDocumentsHoldForCachedKeysToo) {
     Trained trained(settings);
     Context nothing;
     const Tensor free = trained.model()(ids, nothing);
-    for (const Context& said : {Context{.attend = left_and_right}, Context{.documents = two_documents},
-                                Context{.attend = left_and_right, .documents = two_documents}}) {
+    for (const Context& said : {Context{.padding_mask = left_and_right}, Context{.segment_ids = two_documents},
+                                Context{.padding_mask = left_and_right, .segment_ids = two_documents}}) {
       Context whole = said;
       EXPECT_GT(relative_error(trained.model()(ids, whole), free), 1e-3) << settings[0];
       for (const std::vector<int64_t>& split :
@@ -115,9 +115,9 @@ TEST(Cache, APaddedRowIsWhatItIsAlone) {
     const std::vector<int32_t> ids = some_ids(8);
     for (const bool left : {false, true}) {
       if (left && absolute) continue;
-      std::vector<double> padded(ids.begin(), ids.end()), attend(8, 1);
-      for (size_t i = 0; i < 3; ++i) attend[left ? i : 7 - i] = 0, padded[left ? i : 7 - i] = 0;
-      Context context{.attend = tensor({1, 8}, attend, DType::i32)}, alone;
+      std::vector<double> padded(ids.begin(), ids.end()), padding_mask(8, 1);
+      for (size_t i = 0; i < 3; ++i) padding_mask[left ? i : 7 - i] = 0, padded[left ? i : 7 - i] = 0;
+      Context context{.padding_mask = tensor({1, 8}, padding_mask, DType::i32)}, alone;
       const Tensor all = trained.model()(tensor({1, 8}, padded, DType::i32), context);
       const int64_t from = left ? 3 : 0;
       expect_values(slice(all, 1, from, from + 5),
@@ -133,8 +133,8 @@ TEST(Cache, MasksOfTheNewTokensAloneAreRefused) {
   Context first{.cache = &cache};
   trained.model()(ids_of(some_ids(5)), first);
   const Tensor three = tensor({1, 3}, {1, 1, 1}, DType::i32);
-  for (Context next : {Context{.first_position = 5, .attend = three, .cache = &cache},
-                       Context{.first_position = 5, .documents = three, .cache = &cache}}) {
+  for (Context next : {Context{.first_position = 5, .padding_mask = three, .cache = &cache},
+                       Context{.first_position = 5, .segment_ids = three, .cache = &cache}}) {
     KeyValueCache copy = cache;
     next.cache = &copy;
     const std::string error = error_of([&] { trained.model()(ids_of(some_ids(3)), next); });
@@ -143,7 +143,7 @@ TEST(Cache, MasksOfTheNewTokensAloneAreRefused) {
 }
 
 // The ids and 12 more, the most likely ones, by a pass over the whole window for each.
-std::vector<int32_t> plain_text(Decoder& model, std::vector<int32_t> ids, const Source& source = {}) {
+std::vector<int32_t> plain_text(Transformer& model, std::vector<int32_t> ids, const Source& source = {}) {
   for (int i = 0; i < 12; ++i) {
     Context context{.source = source};
     const auto seen = std::min<int64_t>(16, static_cast<int64_t>(ids.size()));
@@ -255,14 +255,14 @@ TEST(PositionWise, ADeclaredOneTrainsAndItsTextIsThatOfTheFullForward) {
   }
   KeyValueCache cache(16);
   Context context{.cache = &cache};
-  expect_in(error_of([&] { trained.model()(ids_of(ids), context); }), "[decoder] model.mlp mixing is not position-wise");
+  expect_in(error_of([&] { trained.model()(ids_of(ids), context); }), "[transformer] model.mlp mixing is not position-wise");
 }
 
 TEST(PositionWise, WithASourceTooTextIsThatOfTheFullForward) {
   register_mixing_once();
   for (const char* mlp : {"mixing", "numbered", "feed_forward"}) {
     Module root;
-    Decoder model{&root, "", {.vocab_size = 20, .block_size = 16, .n_layers = 2, .n_encoder_layers = 1, .n_heads = 2, .d_model = 8, .mlp = mlp, .deviation = 0.5}};
+    Transformer model{&root, "", {.vocab_size = 20, .block_size = 16, .n_layers = 2, .n_encoder_layers = 1, .n_heads = 2, .d_model = 8, .mlp = mlp, .init_std = 0.5}};
     const Source source{.ids = ids_of(some_ids(5))};
     EXPECT_EQ(generate(model, {3, 1}, 12, {.temperature = 0}, {}, source), plain_text(model, {3, 1}, source)) << mlp;
     const auto reports = audit_model("it", model.config(), DType::f32, AuditExtent::quick);

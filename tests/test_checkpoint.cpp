@@ -4,8 +4,8 @@
 #include <array>
 #include <csignal>
 
-#include "framework/io/safetensors.h"
-#include "tests/training.h"
+#include "bonsai/framework/io/safetensors.h"
+#include "bonsai/tests/training.h"
 
 namespace bonsai::test {
 namespace {
@@ -118,7 +118,7 @@ struct Changed {
     return error_of([&] {
       const Checkpoint checkpoint(path);
       Module root(checkpoint.build());
-      Decoder model{&root, "", checkpoint.config().model};
+      Transformer model{&root, "", checkpoint.config().model};
       checkpoint.load_model(model);
     });
   }

@@ -1,10 +1,10 @@
 // The gradient checks against planted faults: each is found, and named for what it is.
-#include "framework/autograd/record.h"
-#include "framework/checks/op_cases.h"
-#include "framework/ops/ops.h"
-#include "layers/check_model.h"
-#include "layers/decoder.h"
-#include "tests/support.h"
+#include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/checks/op_cases.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/check_model.h"
+#include "bonsai/layers/transformer.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai {
 void register_cubed(FeedForwardRegistry& layers);  // own/cubed.cpp
@@ -23,8 +23,8 @@ Tensor passed_back_times(const Tensor& x, double factor) {
                 [](Tensor dy, Saved&, Sink&, double f) -> Grads { return {scale(dy, f)}; });
 }
 
-std::vector<Fault> faults_of(const GradcheckReport& report) {
-  std::vector<Fault> all;
+std::vector<GradcheckFailure> faults_of(const GradcheckReport& report) {
+  std::vector<GradcheckFailure> all;
   for (const auto& t : report.tensors) all.push_back(t.fault);
   return all;
 }
@@ -35,7 +35,7 @@ TEST(Gradcheck, AWrongGradientIsWrong) {
   const auto report =
       gradcheck("planted", [](In in) { return tanh(passed_back_times(in[0], 1.001)); }, {x34()});
   EXPECT_FALSE(report.passed());
-  EXPECT_EQ(faults_of(report), std::vector{Fault::wrong}) << report.text();
+  EXPECT_EQ(faults_of(report), std::vector{GradcheckFailure::wrong}) << report.text();
   EXPECT_NE(report.text().find("[planted] input 0 f64(3,4) at ("), std::string::npos) << report.text();
   EXPECT_NE(report.text().find("is wrong: backward gives"), std::string::npos) << report.text();
   EXPECT_NE(report.text().find("      error "), std::string::npos) << "the curve";
@@ -48,7 +48,7 @@ TEST(Gradcheck, WrongIsWrongAndRoundingIsFloatNoiseForEveryRow) {
     const auto off = gradcheck(
         row.name(), [&](In in) { return passed_back_times(row.call(in), 1.001); }, inputs);
     EXPECT_FALSE(off.passed()) << row.name();
-    for (const auto& t : off.tensors) EXPECT_TRUE(t.fault == Fault::wrong || t.all_zero) << off.text();
+    for (const auto& t : off.tensors) EXPECT_TRUE(t.fault == GradcheckFailure::wrong || t.all_zero) << off.text();
     const auto rounded = [&](In in) {
       const Tensor y = row.call(in), f32 = y.detach().to(DType::f32).to(DType::f64);
       return record("rounded", {y}, f32, {}, NoArgs{},
@@ -57,14 +57,14 @@ TEST(Gradcheck, WrongIsWrongAndRoundingIsFloatNoiseForEveryRow) {
     const auto noise = gradcheck(row.name(), rounded, inputs);
     EXPECT_FALSE(noise.passed()) << row.name();
     for (const auto& t : noise.tensors)
-      EXPECT_TRUE(t.fault == Fault::float_noise || t.error <= noise.tolerance) << noise.text();
+      EXPECT_TRUE(t.fault == GradcheckFailure::float_noise || t.error <= noise.tolerance) << noise.text();
   }
 }
 
 TEST(Gradcheck, ASlopeThatDiffersToTheLeftAndToTheRightIsAKink) {
   const auto report =
       gradcheck("kink", [](In in) { return relu(in[0]); }, {tensor({3}, {1, 0, -1}, DType::f64)});
-  EXPECT_EQ(faults_of(report), std::vector{Fault::kink}) << report.text();
+  EXPECT_EQ(faults_of(report), std::vector{GradcheckFailure::kink}) << report.text();
   EXPECT_NE(report.text().find("at (1) is a kink"), std::string::npos) << report.text();
   // Beside a kink, not on it, there is nothing to complain about.
   const auto beside = gradcheck("beside", [](In in) { return relu(in[0]); },
@@ -84,7 +84,7 @@ TEST(Gradcheck, AFunctionThatIsNotDeterministicIsNamedSo) {
   EXPECT_NE(report.text().find("not deterministic: the same inputs gave"), std::string::npos)
       << report.text();
   for (const auto& t : report.tensors)
-    EXPECT_TRUE(t.error <= report.tolerance || t.fault == Fault::not_deterministic) << report.text();
+    EXPECT_TRUE(t.error <= report.tolerance || t.fault == GradcheckFailure::not_deterministic) << report.text();
 }
 
 TEST(Gradcheck, ABackwardThatIsNotDeterministicIsNamedSo) {
@@ -104,7 +104,7 @@ TEST(Gradcheck, ABackwardThatIsNotDeterministicIsNamedSo) {
 TEST(Gradcheck, AGradientThatIsNotANumberIsNamedSo) {
   const auto report = gradcheck("root", [](In in) { return sqrt(mul(in[0], in[0])); }, {tensor({3}, {1, 0, -1}, DType::f64)});
   EXPECT_FALSE(report.passed());
-  EXPECT_EQ(faults_of(report), std::vector{Fault::not_finite}) << report.text();
+  EXPECT_EQ(faults_of(report), std::vector{GradcheckFailure::not_finite}) << report.text();
   EXPECT_TRUE(report.not_deterministic.empty()) << report.text();
 }
 
@@ -239,7 +239,7 @@ TEST(Gradcheck, LayerNormIsNotProvenByASum) {
     std::fill_n(dw.as<double>(), 4, 0.0), std::fill_n(db.as<double>(), 4, 0.0);
   });
   EXPECT_FALSE(nothing.passed());
-  EXPECT_EQ(nothing.tensors[0].fault, Fault::wrong) << nothing.text();
+  EXPECT_EQ(nothing.tensors[0].fault, GradcheckFailure::wrong) << nothing.text();
   const auto without_x_hat =
       planted([](View x, View w, View stats, View dy, MutView dx, GradView dw, GradView db) {
         double mean = 0;
@@ -252,7 +252,7 @@ TEST(Gradcheck, LayerNormIsNotProvenByASum) {
         }
       });
   EXPECT_FALSE(without_x_hat.passed());
-  EXPECT_EQ(without_x_hat.tensors[0].fault, Fault::wrong) << without_x_hat.text();
+  EXPECT_EQ(without_x_hat.tensors[0].fault, GradcheckFailure::wrong) << without_x_hat.text();
 }
 
 // ---- Taylor
@@ -272,22 +272,22 @@ TEST(Taylor, SlopeTwoForEveryRowAndLessForAFactor) {
 
 TEST(Taylor, SeesOneWrongTensorOfAModel) {
   Module root({.dtype = DType::f64});
-  Decoder decoder{
+  Transformer transformer{
       &root,
       "",
-      {.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 8, .deviation = 0.3}};
+      {.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 8, .init_std = 0.3}};
   const auto f = [&](In in) {
     Context context;
-    return decoder(in[0], context);
+    return transformer(in[0], context);
   };
-  Probe probe(f, {tensor({1, 4}, {0, 3, 6, 2}, DType::i32)}, decoder.parameters(), 1);
+  Probe probe(f, {tensor({1, 4}, {0, 3, 6, 2}, DType::i32)}, transformer.parameters(), 1);
   std::vector<Tensor> gradients = probe.gradients();
-  EXPECT_TRUE(taylor("decoder", probe, gradients).passed());
+  EXPECT_TRUE(taylor("transformer", probe, gradients).passed());
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (probe.targets[i].name.ends_with("key.bias")) continue;  // its gradient is zero
     std::vector<Tensor> wrong = gradients;
     wrong[i] = scale(wrong[i], 1.001);
-    EXPECT_FALSE(taylor("decoder", probe, wrong).passed()) << probe.targets[i].name;
+    EXPECT_FALSE(taylor("transformer", probe, wrong).passed()) << probe.targets[i].name;
   }
 }
 
@@ -350,19 +350,19 @@ TEST(CheckModel, FindsTheLayerWhoseBackwardIsWrong) {
 TEST(CheckModel, FindsALayerOfOnesOwnInAModel) {
   register_cubed(feed_forward_registry());
   Module root({.dtype = DType::f64});
-  Decoder decoder{&root, "", {.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 8, .mlp = "cubed"}};
+  Transformer transformer{&root, "", {.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 8, .mlp = "cubed"}};
   const Tensor ids = tensor({1, 4}, {0, 3, 6, 2}, DType::i32);
-  const ModelCheck check = check_model("decoder", decoder, ids, {});
+  const ModelCheck check = check_model("transformer", transformer, ids, {});
   std::vector<std::string> failed;
   for (const auto& r : check.reports)
     if (!r.passed()) failed.push_back(r.name);
-  EXPECT_EQ(failed, (std::vector<std::string>{"decoder", "block.0", "block.0.mlp", "block.1", "block.1.mlp"}));
+  EXPECT_EQ(failed, (std::vector<std::string>{"transformer", "block.0", "block.0.mlp", "block.1", "block.1.mlp"}));
   EXPECT_TRUE(check.in_directions_alone.empty()) << check.text();
   // What a config says last counts.
-  DecoderConfig config = decoder.config();
+  TransformerConfig config = transformer.config();
   config.mlp_keys = feed_forward_registry().keys("cubed"), config.mlp = "feed_forward";
   Module other({.dtype = DType::f64});
-  Decoder standard{&other, "", config};
+  Transformer standard{&other, "", config};
   EXPECT_NE(error_of([&] { standard.parameter("block.0.mlp.cube.weight"); }).find("there is no parameter"),
             std::string::npos);
   EXPECT_EQ(error_of([&] { standard.parameter("block.0.mlp.down.weight"); }), "no error");
@@ -370,16 +370,16 @@ TEST(CheckModel, FindsALayerOfOnesOwnInAModel) {
 
 TEST(CheckModel, ChecksAttentionAsALayer) {
   Module root({.dtype = DType::f64});
-  Decoder decoder{&root, "", {.vocab_size = 7, .block_size = 6, .n_layers = 1, .n_heads = 2, .d_model = 8}};
+  Transformer transformer{&root, "", {.vocab_size = 7, .block_size = 6, .n_layers = 1, .n_heads = 2, .d_model = 8}};
   const Tensor ids = tensor({1, 4}, {0, 3, 6, 2}, DType::i32);
-  const auto attention = [&] { return check_model("decoder", decoder, ids, {}, {.layer = "block.0.attention"}).reports.at(0); };
+  const auto attention = [&] { return check_model("transformer", transformer, ids, {}, {.layer = "block.0.attention"}).reports.at(0); };
   EXPECT_EQ(attention().name, "block.0.attention");
   EXPECT_TRUE(attention().passed()) << attention().text();
   EXPECT_TRUE(attention().ops.contains("scaled_dot_product_attention"));
   const ScopedKernels plant({}, DType::f64, [](KernelTable& table) {
     static const auto real = table.attention_backward.run;
-    table.attention_backward.run = [](const Attention& a, const AttentionGradients& d) {
-      Attention wrong = a;
+    table.attention_backward.run = [](const kernel::Attention& a, const kernel::AttentionGradients& d) {
+      kernel::Attention wrong = a;
       wrong.scale *= 1.001;
       real(wrong, d);
     };

@@ -6,10 +6,10 @@
 #include <fstream>
 #include <locale>
 
-#include "framework/config/print.h"
-#include "framework/config/yaml.h"
-#include "tests/config_sample.h"
-#include "tests/folder.h"
+#include "bonsai/framework/config/print.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/tests/config_sample.h"
+#include "bonsai/tests/folder.h"
 
 namespace bonsai {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "framework/config/print.h"
-#include "tests/config_sample.h"
+#include "bonsai/framework/config/print.h"
+#include "bonsai/tests/config_sample.h"
 
 namespace bonsai {
 namespace {

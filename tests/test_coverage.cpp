@@ -5,11 +5,11 @@
 #include <set>
 #include <sstream>
 
-#include "framework/autograd/arena.h"
-#include "framework/checks/op_cases.h"
-#include "framework/ops/ops.h"
-#include "tests/support.h"
-#include "trainers/optimizer.h"
+#include "bonsai/framework/autograd/arena.h"
+#include "bonsai/framework/checks/op_cases.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/support.h"
+#include "bonsai/trainers/optimizer.h"
 
 namespace bonsai::test {
 namespace {
@@ -68,7 +68,7 @@ void count_calls(KernelTable& table) {
 #define OP(name, functor, saves, domain)      \
   Counted<&KernelTable::name>::install(table); \
   Counted<&KernelTable::name##_backward>::install(table);
-#include "framework/backend/kernels.def"
+#include "bonsai/framework/backend/kernels.def"
   BONSAI_ELEMENTWISE(OP)
 #undef OP
 #undef KERNEL

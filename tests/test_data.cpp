@@ -8,13 +8,13 @@
 #include <numeric>
 #include <set>
 
-#include "data/batcher.h"
-#include "data/grammar.h"
-#include "data/tales.h"
-#include "data/text.h"
-#include "data/tokenizer.h"
-#include "tests/folder.h"
-#include "tests/support.h"
+#include "bonsai/data/batcher.h"
+#include "bonsai/data/grammar.h"
+#include "bonsai/data/tales.h"
+#include "bonsai/data/text.h"
+#include "bonsai/data/tokenizer.h"
+#include "bonsai/tests/folder.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai {
 namespace {

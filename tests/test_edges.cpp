@@ -1,7 +1,7 @@
 // Numbers at the edge of a type's range, in ops, layers and attention: large means, constant rows, large scores.
-#include "framework/ops/ops.h"
-#include "layers/attention.h"
-#include "tests/support.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/attention.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {

@@ -1,7 +1,7 @@
 // Attention against PyTorch's numbers, by the fused op and by the layer's composed path.
-#include "framework/ops/ops.h"
-#include "layers/attention.h"
-#include "tests/fixture.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/attention.h"
+#include "bonsai/tests/fixture.h"
 
 namespace bonsai::test {
 namespace {

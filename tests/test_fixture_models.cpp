@@ -1,27 +1,27 @@
 // GPT-2 and Llama as Hugging Face's transformers computes them, through the layers' own decoder.
-#include "framework/ops/ops.h"
-#include "layers/pretrained.h"
-#include "tests/fixture.h"
-#include "trainers/generate.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/pretrained.h"
+#include "bonsai/tests/fixture.h"
+#include "bonsai/trainers/generate.h"
 
 namespace bonsai::test {
 namespace {
 
 struct Model {
   Model(const std::string& kind, DType dtype) : directory(fixtures() / "models" / kind), root({.dtype = dtype}) {
-    load_weights(directory, decoder);
+    load_weights(directory, transformer);
   }
   HuggingFaceDirectory directory;
   Module root;
-  Decoder decoder{&root, "", decoder_config(directory)};
+  Transformer transformer{&root, "", transformer_config(directory)};
 };
 
 // The next id by the largest logit, over the whole sequence each time.
-std::vector<double> continue_greedily(Decoder& decoder, std::vector<double> ids, size_t length) {
+std::vector<double> continue_greedily(Transformer& transformer, std::vector<double> ids, size_t length) {
   while (ids.size() < length) {
     Context context;
-    const auto logits = decoder(tensor({1, static_cast<int64_t>(ids.size())}, ids, DType::i32), context).values();
-    const auto last = logits.end() - decoder.config().vocab_size;
+    const auto logits = transformer(tensor({1, static_cast<int64_t>(ids.size())}, ids, DType::i32), context).values();
+    const auto last = logits.end() - transformer.config().vocab_size;
     ids.push_back(static_cast<double>(std::max_element(last, logits.end()) - last));
   }
   return ids;
@@ -35,11 +35,11 @@ TEST_P(FixtureModels, LogitsLossGradientsAndGreedyTextAgree) {
   for (const DType dtype : {DType::f64, DType::f32}) {
     Model model(GetParam(), dtype);
     const Tensor ids = f.read("in.input_ids", dtype);
-    const int64_t batch = ids.size(0), time = ids.size(1), vocabulary = model.decoder.config().vocab_size;
+    const int64_t batch = ids.size(0), time = ids.size(1), vocabulary = model.transformer.config().vocab_size;
 
     Tape tape;
     Context context;
-    const Tensor logits = model.decoder(ids, context);
+    const Tensor logits = model.transformer(ids, context);
     f.expect("out.logits", logits, dtype);
     // Each position predicts the next id; the last one has nothing to predict.
     std::vector<double> targets;
@@ -54,18 +54,18 @@ TEST_P(FixtureModels, LogitsLossGradientsAndGreedyTextAgree) {
       // The error is that of the stored tensor, of which this is a part: the key's bias has no effect
       // on a softmax, so its own gradient is rounding error.
       const Tensor whole = f.read("grad." + model.directory.stored_name(w), DType::f64), part = stored_part(whole, w);
-      Parameter& p = model.decoder.parameter(w.path);
+      Parameter& p = model.transformer.parameter(w.path);
       EXPECT_EQ(p.grad.dtype(), dtype);
       EXPECT_LE(largest(sub(p.grad.to(DType::f64), part)) / largest(whole), tolerance_of(dtype))
           << p.path << " " << name_of(dtype);
       EXPECT_GT(p.contributions, 0) << p.path;
     }
-    for (Parameter* p : model.decoder.parameters()) p->zero_gradient();
+    for (Parameter* p : model.transformer.parameters()) p->zero_gradient();
 
     const auto expected = f.read("out.greedy", dtype).values();
     const std::vector<double> start(flat.begin(), flat.begin() + 5);
-    EXPECT_EQ(continue_greedily(model.decoder, start, expected.size()), expected);
-    const std::vector<int32_t> cached = generate(model.decoder, {start.begin(), start.end()}, static_cast<int64_t>(expected.size() - 5), {.temperature = 0});
+    EXPECT_EQ(continue_greedily(model.transformer, start, expected.size()), expected);
+    const std::vector<int32_t> cached = generate(model.transformer, {start.begin(), start.end()}, static_cast<int64_t>(expected.size() - 5), {.temperature = 0});
     EXPECT_EQ(std::vector<double>(cached.begin(), cached.end()), expected);
   }
   expect_all_read(f, name);

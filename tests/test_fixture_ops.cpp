@@ -1,5 +1,5 @@
 // Every op against PyTorch's numbers: result and gradients, f64 to 1e-10 and f32 to 1e-5.
-#include "tests/fixture.h"
+#include "bonsai/tests/fixture.h"
 
 namespace bonsai::test {
 namespace {

@@ -1,24 +1,24 @@
 // 200 steps of training as PyTorch takes them: the trainer's own batches, clipping, schedule and AdamW, from
 // the same first weights. What is wrong in any of them grows with the steps.
-#include "framework/ops/ops.h"
-#include "layers/pretrained.h"
-#include "tests/fixture.h"
-#include "trainers/trainer.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/pretrained.h"
+#include "bonsai/tests/fixture.h"
+#include "bonsai/trainers/trainer.h"
 
 namespace bonsai::test {
 namespace {
 
 // Under the sanitizers, ten times as slow, it is the code that is looked at and not the numbers.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr int64_t kMostSteps = 10;
+constexpr int64_t kMaxSteps = 10;
 #else
-constexpr int64_t kMostSteps = 1000000;
+constexpr int64_t kMaxSteps = 1000000;
 #endif
 
 // The recorded tokens, in windows that begin at the recorded places.
 class Recorded final : public Task {
  public:
-  Recorded(const Tensor& tokens, Tensor starts, const DecoderConfig& model)
+  Recorded(const Tensor& tokens, Tensor starts, const TransformerConfig& model)
       : starts_(std::move(starts)),
         batcher_("recorded", {tokens.span<int32_t>().begin(), tokens.span<int32_t>().end()}, model.block_size,
                  model.vocab_size),
@@ -34,8 +34,8 @@ class Recorded final : public Task {
                                                      static_cast<size_t>(batch_size));
     return batcher_.at(std::vector<int64_t>(row.begin(), row.end()));
   }
-  Evaluation evaluate(Decoder&, int64_t, int64_t, const Poll&) const override { return {}; }
-  std::string sample(Decoder&, uint64_t, const Poll&) const override { return {}; }
+  Evaluation evaluate(Transformer&, int64_t, int64_t, const Poll&) const override { return {}; }
+  std::string sample(Transformer&, uint64_t, const Poll&) const override { return {}; }
 
  private:
   Tensor starts_;
@@ -53,7 +53,7 @@ double number(const Fixture& f, const std::string& key) {
 RunConfig recorded_run(Fixture& f, const HuggingFaceDirectory& init, DType dtype) {
   RunConfig run;
   run.task = "recorded";
-  run.model = decoder_config(init);
+  run.model = transformer_config(init);
   EXPECT_EQ(run.model.block_size, number(f, "block_size"));
   run.data = std::make_shared<Recorded>(f.read("in.tokens", DType::i32), f.read("in.offsets", DType::i32),
                                         run.model);
@@ -91,7 +91,7 @@ void replay(DType dtype) {
   Trainer trainer(recorded_run(f, init, dtype));
   load_weights(init, trainer.model());
   std::vector<double> losses, norms;
-  for (int64_t step = 0; step < std::min(kMostSteps, trainer.config().trainer.max_steps); ++step) {
+  for (int64_t step = 0; step < std::min(kMaxSteps, trainer.config().trainer.max_steps); ++step) {
     const StepResult result = trainer.step(step);
     losses.push_back(result.loss);
     norms.push_back(result.gradient_norm);

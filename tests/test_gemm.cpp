@@ -4,10 +4,10 @@
 #include <limits>
 #include <thread>
 
-#include "framework/backend/cpu/gemm.h"
-#include "framework/core/parallel.h"
-#include "framework/ops/ops.h"
-#include "tests/support.h"
+#include "bonsai/framework/backend/cpu/gemm.h"
+#include "bonsai/framework/core/parallel.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {
@@ -176,7 +176,7 @@ Tensor times_identity(int64_t m, const Tensor& b, bool ta, bool tb, Tensor c, bo
   Matrix identity{m, k, std::vector<double>(static_cast<size_t>(m * k))};
   for (int64_t i = 0; i < m; ++i) identity.v[static_cast<size_t>(i * k + i)] = 1;
   const Tensor left = identity.tensor(b.dtype(), ta), right = tb ? permute(b, {1, 0}) : b;
-  Gemm g{};
+  kernel::Gemm g{};
   g.m = m, g.n = n, g.k = k;
   g.a = {left.data(), left.size(1), ta, {}}, g.b = {right.data(), right.size(1), tb, {}};
   g.c = c.mutable_data(), g.ldc = n, g.add = add, g.bias = view(bias).data;

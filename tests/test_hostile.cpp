@@ -2,8 +2,8 @@
 // and no memory that the file does not account for.
 #include <sys/stat.h>
 
-#include "framework/core/quote.h"
-#include "tests/program.h"
+#include "bonsai/framework/core/quote.h"
+#include "bonsai/tests/program.h"
 
 namespace bonsai::test {
 namespace {

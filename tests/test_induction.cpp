@@ -2,8 +2,8 @@
 #include <map>
 #include <set>
 
-#include "tests/training.h"
-#include "trainers/induction.h"
+#include "bonsai/tests/training.h"
+#include "bonsai/trainers/induction.h"
 
 namespace bonsai::test {
 namespace {
@@ -67,7 +67,7 @@ TEST(Induction, ValidationHasLengthsThatAreNeverTrained) {
   for (const auto& row : rows_of(task.validation(0, 512).inputs)) lengths.insert(period_of(row));
   EXPECT_EQ(lengths, (std::set<int64_t>{10, 14, 18, 22, 26, 30}));
   Module root;
-  Decoder model(&root, "", {.vocab_size = 32, .block_size = 64, .n_layers = 1, .n_heads = 1, .d_model = 4});
+  Transformer model(&root, "", {.vocab_size = 32, .block_size = 64, .n_layers = 1, .n_heads = 1, .d_model = 4});
   EXPECT_NEAR(task.evaluate(model, 64, 0, kNoPoll).loss, std::log(32.0), 0.05) << "an untrained model";
 }
 

@@ -1,9 +1,9 @@
 // Signals: the first is noted, the second ends the process, and one that is ignored stays ignored.
-#include "trainers/interrupt.h"
+#include "bonsai/trainers/interrupt.h"
 
 #include <thread>
 
-#include "tests/program.h"
+#include "bonsai/tests/program.h"
 
 namespace bonsai::test {
 namespace {

@@ -3,8 +3,8 @@
 #include <random>
 #include <thread>
 
-#include "tests/program.h"
-#include "tests/random_seed.h"
+#include "bonsai/tests/program.h"
+#include "bonsai/tests/random_seed.h"
 
 namespace bonsai::test {
 namespace {

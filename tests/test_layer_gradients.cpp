@@ -2,13 +2,13 @@
 #include <fstream>
 #include <regex>
 
-#include "framework/checks/gradcheck.h"
-#include "framework/ops/ops.h"
-#include "layers/decoder.h"
-#include "layers/feed_forward/swiglu.h"
-#include "layers/mask.h"
+#include "bonsai/framework/checks/gradcheck.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/transformer.h"
+#include "bonsai/layers/feed_forward/swiglu.h"
+#include "bonsai/layers/mask.h"
 
-#include "tests/support.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {
@@ -30,7 +30,7 @@ Context training() {
   Context c;
   c.training = true;
   c.random = {.seed = 7, .step = 3};
-  c.source = {.ids = tensor({2, 3}, {1, 2, 4, 4, 0, 6}, DType::i32), .attend = tensor({2, 3}, {1, 1, 1, 1, 0, 0}, DType::i32)};
+  c.source = {.ids = tensor({2, 3}, {1, 2, 4, 4, 0, 6}, DType::i32), .padding_mask = tensor({2, 3}, {1, 1, 1, 1, 0, 0}, DType::i32)};
   return c;
 }
 
@@ -50,7 +50,7 @@ LayerCase one_input(std::string layer, std::string variant, Tensor x, Config con
             owner.push_back(std::move(made));
             return [made_layer](const std::vector<Tensor>& in) {
               Context context = std::is_same_v<T, Block> ? training_with_features() : training();
-              if constexpr (std::is_same_v<T, Decoder>)
+              if constexpr (std::is_same_v<T, Transformer>)
                 if (!made_layer->encoder) context.source = {};
               return (*made_layer)(in[0], context);
             };
@@ -76,8 +76,8 @@ LayerCase multi_head(std::string variant, MultiHeadAttentionConfig c, int64_t qu
 
 BlockConfig block_config(int64_t n_heads, bool causal, const char* norm, bool cross = false) {
   BlockConfig c;
-  c.attention = {.d_model = 6, .n_heads = n_heads, .causal = causal, .deviation = 0.5, .output_deviation = 0.5};
-  c.mlp.d_model = 6, c.mlp.deviation = 0.5, c.mlp.output_deviation = 0.5;
+  c.attention = {.d_model = 6, .n_heads = n_heads, .causal = causal, .init_std = 0.5, .output_init_std = 0.5};
+  c.mlp.d_model = 6, c.mlp.init_std = 0.5, c.mlp.output_init_std = 0.5;
   c.norm = norm, c.cross = cross;
   return c;
 }
@@ -94,30 +94,30 @@ std::vector<LayerCase> layer_cases() {
       one_input<Dropout>("Dropout", "", x, DropoutConfig{.p = 0.3}),
       one_input<LearnedPositions>("LearnedPositions", "", x, PositionConfig{.block_size = 5, .width = 6}),
       one_input<SinusoidalPositions>("SinusoidalPositions", "", x, PositionConfig{.block_size = 7, .width = 6}),
-      one_input<FeedForward>("FeedForward", "", x, FeedForwardConfig{.d_model = 6, .dropout = 0.2, .deviation = 0.5, .output_deviation = 0.5}),
+      one_input<FeedForward>("FeedForward", "", x, FeedForwardConfig{.d_model = 6, .dropout = 0.2, .init_std = 0.5, .output_init_std = 0.5}),
       one_input<FeedForward>("FeedForward", "silu, no bias", x,
-                             FeedForwardConfig{.d_model = 6, .d_hidden = 5, .activation = "silu", .bias = false, .deviation = 0.5}),
+                             FeedForwardConfig{.d_model = 6, .d_hidden = 5, .activation = "silu", .bias = false, .init_std = 0.5}),
       one_input<Block>("Block", "", x, block_config(2, true, "layer_norm")),
       one_input<Block>("Block", "rms_norm", x, block_config(3, false, "rms_norm")),
       one_input<Block>("Block", "with a source, which has padding", x, block_config(2, true, "layer_norm", true)),
-      one_input<SwiGLU>("SwiGLU", "", x, SwiGLUConfig{.d_model = 6, .d_hidden = 5, .bias = true, .deviation = 0.5}),
+      one_input<SwiGLU>("SwiGLU", "", x, SwiGLUConfig{.d_model = 6, .d_hidden = 5, .bias = true, .init_std = 0.5}),
       multi_head("grouped heads, rope, qk_norm",
-                 {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .causal = true, .position = "rope", .qk_norm = true, .deviation = 0.5}, 4, 4),
-      multi_head("interleaved rope, window", {.d_model = 8, .n_heads = 2, .causal = true, .window = 2, .position = "rope_interleaved", .deviation = 0.5}, 4, 4),
+                 {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .causal = true, .position = "rope", .qk_norm = true, .init_std = 0.5}, 4, 4),
+      multi_head("interleaved rope, window", {.d_model = 8, .n_heads = 2, .causal = true, .window = 2, .position = "rope_interleaved", .init_std = 0.5}, 4, 4),
       multi_head("alibi, soft cap, one key/value head",
-                 {.d_model = 6, .n_heads = 3, .n_kv_heads = 1, .causal = true, .position = "alibi", .soft_cap = 1.5, .deviation = 0.5}, 4, 4),
-      multi_head("self-attention sizes", {.d_model = 6, .n_heads = 2, .causal = true, .deviation = 0.5}, 4, 4),
-      multi_head("cross-attention", {.d_model = 6, .n_heads = 3, .d_key = 4, .d_value = 5, .deviation = 0.5, .output_deviation = 0.5}, 3, 5),
+                 {.d_model = 6, .n_heads = 3, .n_kv_heads = 1, .causal = true, .position = "alibi", .logit_softcap = 1.5, .init_std = 0.5}, 4, 4),
+      multi_head("self-attention sizes", {.d_model = 6, .n_heads = 2, .causal = true, .init_std = 0.5}, 4, 4),
+      multi_head("cross-attention", {.d_model = 6, .n_heads = 3, .d_key = 4, .d_value = 5, .init_std = 0.5, .output_init_std = 0.5}, 3, 5),
       multi_head("cross-attention to a source with padding",
-                 {.d_model = 6, .n_heads = 3, .n_kv_heads = 1, .cross = true, .qk_norm = true, .deviation = 0.5, .output_deviation = 0.5}, 4, 3),
+                 {.d_model = 6, .n_heads = 3, .n_kv_heads = 1, .cross = true, .qk_norm = true, .init_std = 0.5, .output_init_std = 0.5}, 4, 3),
       multi_head("no bias, dropout",
-                 {.d_model = 6, .n_heads = 2, .causal = true, .bias = false, .output_bias = false, .attention_dropout = 0.3, .residual_dropout = 0.2, .deviation = 0.5},
+                 {.d_model = 6, .n_heads = 2, .causal = true, .bias = false, .output_bias = false, .attention_dropout = 0.3, .residual_dropout = 0.2, .init_std = 0.5},
                  4, 4),
       multi_head("one of two ranks",
-                 {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .causal = true, .position = "alibi", .qk_norm = true, .attention_dropout = 0.3, .deviation = 0.5,
-                  .output_deviation = 0.5, .model_parallel_size = 2, .rank = 1},
+                 {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .causal = true, .position = "alibi", .qk_norm = true, .attention_dropout = 0.3, .init_std = 0.5,
+                  .output_init_std = 0.5, .model_parallel_size = 2, .rank = 1},
                  4, 4),
-      multi_head("with weights", {.d_model = 6, .n_heads = 2, .causal = true, .deviation = 0.5}, 4, 4, true),
+      multi_head("with weights", {.d_model = 6, .n_heads = 2, .causal = true, .init_std = 0.5}, 4, 4, true),
   };
   all.push_back({"CausalMask", "", {input({2, 4, 6})}, [](Module& root, auto& owner) -> DifferentiableFunction {
                    owner.push_back(std::make_unique<CausalMask>(&root, "layer"));
@@ -154,18 +154,18 @@ std::vector<LayerCase> layer_cases() {
                        };
                      }});
   const Tensor ids = tensor({2, 5}, {0, 3, 3, 1, 6, 2, 2, 5, 4, 0}, DType::i32);
-  const DecoderConfig tiny{.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 4, .dropout = 0.1, .deviation = 0.4};
-  DecoderConfig other = tiny;
-  DecoderConfig llama = tiny;
+  const TransformerConfig tiny{.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 4, .dropout = 0.1, .init_std = 0.4};
+  TransformerConfig other = tiny;
+  TransformerConfig llama = tiny;
   llama.n_kv_heads = 1, llama.norm = "rms_norm", llama.position = "rope", llama.mlp = "swiglu", llama.bias = false;
-  all.push_back(one_input<Decoder>("Decoder", "Llama's shape", ids, llama));
-  DecoderConfig reader = tiny;
+  all.push_back(one_input<Transformer>("Transformer", "Llama's shape", ids, llama));
+  TransformerConfig reader = tiny;
   reader.n_encoder_layers = 2, reader.n_layers = 1;
-  all.push_back(one_input<Decoder>("Decoder", "with an encoder", ids, reader));
+  all.push_back(one_input<Transformer>("Transformer", "with an encoder", ids, reader));
   for (const bool alone : {false, true})
     all.push_back({alone ? "Stack" : "Encoder", "", {ids}, [alone](Module& root, auto& owner) -> DifferentiableFunction {
-                     StackConfig c{.block_size = 6, .n_layers = 2, .position = "learned", .deviation = 0.5, .block = block_config(2, false, "layer_norm")};
-                     auto token = std::make_unique<Embedding>(&root, "token", EmbeddingConfig{.entries = 7, .width = 6, .deviation = 0.5});
+                     StackConfig c{.block_size = 6, .n_layers = 2, .position = "learned", .init_std = 0.5, .block = block_config(2, false, "layer_norm")};
+                     auto token = std::make_unique<Embedding>(&root, "token", EmbeddingConfig{.entries = 7, .width = 6, .init_std = 0.5});
                      Embedding* table = token.get();
                      owner.push_back(std::move(token));
                      Stack* stack = nullptr;
@@ -180,8 +180,8 @@ std::vector<LayerCase> layer_cases() {
                      };
                    }});
   other.norm = "rms_norm", other.position = "sinusoidal", other.tie_embeddings = false, other.bias = false, other.activation = "gelu";
-  all.push_back(one_input<Decoder>("Decoder", "", ids, tiny));
-  all.push_back(one_input<Decoder>("Decoder", "rms_norm, sinusoidal, untied, no bias", ids, other));
+  all.push_back(one_input<Transformer>("Transformer", "", ids, tiny));
+  all.push_back(one_input<Transformer>("Transformer", "rms_norm, sinusoidal, untied, no bias", ids, other));
   return all;
 }
 

@@ -1,20 +1,20 @@
 // What layers promise beside their gradients: names, sizes, errors, dropout, equal bits.
-#include "framework/autograd/arena.h"
-#include "framework/core/parallel.h"
-#include "framework/ops/ops.h"
-#include "layers/cache.h"
-#include "layers/decoder.h"
-#include "layers/mask.h"
-#include "tests/support.h"
+#include "bonsai/framework/autograd/arena.h"
+#include "bonsai/framework/core/parallel.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/cache.h"
+#include "bonsai/layers/transformer.h"
+#include "bonsai/layers/mask.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {
 
 // B70: a config may claim any number of positions; what a model computes of them is what it is asked for.
-TEST(Decoder, ComputedPositionsCostWhatIsAskedOfThem) {
+TEST(Transformer, ComputedPositionsCostWhatIsAskedOfThem) {
   const auto logits = [](int64_t block_size, int64_t shorter) {
     Module root;
-    Decoder model{&root,
+    Transformer model{&root,
                   "",
                   {.vocab_size = 5, .block_size = block_size, .n_layers = 1, .n_heads = 2, .d_model = 8, .position = "sinusoidal"}};
     Context context;
@@ -26,7 +26,7 @@ TEST(Decoder, ComputedPositionsCostWhatIsAskedOfThem) {
   EXPECT_TRUE(same_bits(logits(6, 5), right)) << "a table that grew is another one";
 }
 
-DecoderConfig tiny() { return {.vocab_size = 10, .block_size = 8, .n_layers = 2, .n_heads = 2, .d_model = 8}; }
+TransformerConfig tiny() { return {.vocab_size = 10, .block_size = 8, .n_layers = 2, .n_heads = 2, .d_model = 8}; }
 
 Tensor ids(const Shape& shape, int64_t vocabulary) {
   std::vector<double> values(static_cast<size_t>(shape.elements()));
@@ -36,10 +36,10 @@ Tensor ids(const Shape& shape, int64_t vocabulary) {
 
 TEST(Module, ParametersAreNamedByWhereTheyStand) {
   Module root;
-  Decoder decoder{&root, "", tiny()};
-  EXPECT_EQ(decoder.parameters().front()->path, "token.weight");
-  EXPECT_EQ(decoder.parameter("block.1.attention.query.weight").value.shape(), (Shape{8, 8}));
-  EXPECT_NE(error_of([&] { decoder.parameter("block.2.norm_1.weight"); }).find("no parameter"), std::string::npos);
+  Transformer transformer{&root, "", tiny()};
+  EXPECT_EQ(transformer.parameters().front()->path, "token.weight");
+  EXPECT_EQ(transformer.parameter("block.1.attention.query.weight").value.shape(), (Shape{8, 8}));
+  EXPECT_NE(error_of([&] { transformer.parameter("block.2.norm_1.weight"); }).find("no parameter"), std::string::npos);
   EXPECT_NE(error_of([&] { Linear again{&root, "token", {}}; Linear twice{&root, "token", {}}; }).find("two children"), std::string::npos);
 }
 
@@ -57,9 +57,9 @@ TEST(Module, ANameIsFreeAgainOnceItsModuleIsGone) {
 
 TEST(Module, FirstWeightsDependOnSeedAndPathAlone) {
   Module one, two, other({.seed = 2});
-  DecoderConfig deeper = tiny();
+  TransformerConfig deeper = tiny();
   deeper.n_layers = 3;
-  Decoder a{&one, "", tiny()}, b{&two, "", deeper}, c{&other, "", tiny()};
+  Transformer a{&one, "", tiny()}, b{&two, "", deeper}, c{&other, "", tiny()};
   const char* path = "block.1.mlp.up.weight";
   EXPECT_TRUE(same_bits(a.parameter(path).value, b.parameter(path).value));
   EXPECT_FALSE(same_bits(a.parameter(path).value, c.parameter(path).value));
@@ -68,7 +68,7 @@ TEST(Module, FirstWeightsDependOnSeedAndPathAlone) {
 
 TEST(Module, AFloat64TwinHasTheSameWeights) {
   Module root, wide({.dtype = DType::f64, .seed = 9});
-  Decoder a{&root, "", tiny()}, b{&wide, "", tiny()};
+  Transformer a{&root, "", tiny()}, b{&wide, "", tiny()};
   copy_parameters(a, b);
   Context context;
   const Tensor x = ids({2, 8}, 10);
@@ -77,56 +77,56 @@ TEST(Module, AFloat64TwinHasTheSameWeights) {
 }
 
 // B08 (d): a tied table is one parameter.
-TEST(Decoder, ATiedTableIsCountedOnce) {
+TEST(Transformer, ATiedTableIsCountedOnce) {
   Module root;
-  Decoder decoder{&root, "", {.vocab_size = 65, .block_size = 8, .n_layers = 1, .n_heads = 2, .d_model = 16}};
+  Transformer transformer{&root, "", {.vocab_size = 65, .block_size = 8, .n_layers = 1, .n_heads = 2, .d_model = 16}};
   std::vector<Parameter*> tables;
-  for (Parameter* p : decoder.parameters())
+  for (Parameter* p : transformer.parameters())
     if (p->value.shape() == Shape{65, 16}) tables.push_back(p);
   ASSERT_EQ(tables.size(), 1u);
   EXPECT_EQ(tables[0]->value.elements(), 1040);
   Tape tape;
   Context context;
-  tape.backward(sum(decoder(ids({2, 4}, 65), context)));
+  tape.backward(sum(transformer(ids({2, 4}, 65), context)));
   EXPECT_EQ(tables[0]->contributions, 2);  // as embedding and as head
 }
 
-TEST(Decoder, EveryParameterGetsAGradientAndMatricesAloneDecay) {
+TEST(Transformer, EveryParameterGetsAGradientAndMatricesAloneDecay) {
   Module root;
-  Decoder decoder{&root, "", tiny()};
+  Transformer transformer{&root, "", tiny()};
   Tape tape;
   Context context;
   const Tensor x = ids({2, 8}, 10);
-  tape.backward(cross_entropy(reshape(decoder(x, context), {16, 10}), reshape(x, {16})));
-  for (Parameter* p : decoder.parameters()) {
+  tape.backward(cross_entropy(reshape(transformer(x, context), {16, 10}), reshape(x, {16})));
+  for (Parameter* p : transformer.parameters()) {
     EXPECT_GT(p->contributions, 0) << p->path;
     EXPECT_EQ(p->decay, p->value.rank() >= 2) << p->path;
   }
 }
 
-TEST(Decoder, ParametersAreCountedBeforeTheyAreMade) {
+TEST(Transformer, ParametersAreCountedBeforeTheyAreMade) {
   for (const bool flag : {false, true})
     for (const char* norm : {"layer_norm", "rms_norm"})
       for (const char* position : {"learned", "sinusoidal", "rope"}) {
-        DecoderConfig c = tiny();
+        TransformerConfig c = tiny();
         c.n_encoder_layers = flag ? 3 : 0, c.qk_norm = flag, c.n_kv_heads = 1;
         c.bias = c.tie_embeddings = flag, c.norm = norm, c.position = position, c.d_hidden = flag ? 0 : 24;
         Module root;
-        Decoder decoder{&root, "", c};
+        Transformer transformer{&root, "", c};
         int64_t count = 0;
-        for (Parameter* p : decoder.parameters()) count += p->value.elements();
+        for (Parameter* p : transformer.parameters()) count += p->value.elements();
         EXPECT_EQ(parameter_count(c), static_cast<double>(count));
       }
 }
 
 // B32: settings that make no sense are refused with name, value and rule.
-TEST(Decoder, SettingsAreChecked) {
+TEST(Transformer, SettingsAreChecked) {
   const auto refused = [](auto change, const std::vector<std::string>& words) {
-    DecoderConfig c = tiny();
+    TransformerConfig c = tiny();
     change(c);
     const std::string error = error_of([&] {
       Module root;
-      Decoder decoder{&root, "", c};
+      Transformer transformer{&root, "", c};
     });
     for (const std::string& word : words) EXPECT_NE(error.find(word), std::string::npos) << word << " is not in: " << error;
   };
@@ -164,89 +164,89 @@ TEST(Layers, SettingsAreCheckedInEveryLayer) {
 
 TEST(Layers, ErrorsNameTheParameterAndTheLayer) {
   Module root;
-  Decoder decoder{&root, "", tiny()};
+  Transformer transformer{&root, "", tiny()};
   Context context;
-  const std::string error = error_of([&] { decoder.trunk(zeros({2, 3, 6}), context); });
+  const std::string error = error_of([&] { transformer.trunk(zeros({2, 3, 6}), context); });
   EXPECT_NE(error.find("block.0.norm_1.weight f32(8)"), std::string::npos) << error;
   EXPECT_NE(error.find("f32(2,3,6)"), std::string::npos) << error;
   EXPECT_NE(error.find("(in block.0.norm_1)"), std::string::npos) << error;
 }
 
 // B33: a sequence longer than the block is refused with both numbers, whatever the positions.
-TEST(Decoder, ASequenceLongerThanTheBlockIsRefused) {
+TEST(Transformer, ASequenceLongerThanTheBlockIsRefused) {
   for (const char* position : {"learned", "sinusoidal", "none"}) {
-    DecoderConfig c = tiny();
+    TransformerConfig c = tiny();
     c.position = position;
     Module root;
-    Decoder decoder{&root, "", c};
+    Transformer transformer{&root, "", c};
     Context context;
-    EXPECT_EQ(decoder(ids({1, 8}, 10), context).shape(), (Shape{1, 8, 10}));
-    const std::string error = error_of([&] { decoder(ids({1, 9}, 10), context); });
+    EXPECT_EQ(transformer(ids({1, 8}, 10), context).shape(), (Shape{1, 8, 10}));
+    const std::string error = error_of([&] { transformer(ids({1, 9}, 10), context); });
     EXPECT_NE(error.find("9 tokens"), std::string::npos) << error;
     EXPECT_NE(error.find("block_size 8"), std::string::npos) << error;
     context.first_position = 7;
-    EXPECT_NE(error_of([&] { decoder(ids({1, 2}, 10), context); }).find("block_size 8"), std::string::npos);
+    EXPECT_NE(error_of([&] { transformer(ids({1, 2}, 10), context); }).find("block_size 8"), std::string::npos);
   }
 }
 
-TEST(Decoder, IdsOutsideTheVocabularyAreRefused) {
+TEST(Transformer, IdsOutsideTheVocabularyAreRefused) {
   Module root;
-  Decoder decoder{&root, "", tiny()};
+  Transformer transformer{&root, "", tiny()};
   Context context;
-  EXPECT_NO_THROW(decoder(tensor({1, 2}, {9, 0}, DType::i32), context));
+  EXPECT_NO_THROW(transformer(tensor({1, 2}, {9, 0}, DType::i32), context));
   for (double bad : {10.0, -1.0}) {
-    const std::string error = error_of([&] { decoder(tensor({1, 3}, {1, bad, 2}, DType::i32), context); });
+    const std::string error = error_of([&] { transformer(tensor({1, 3}, {1, bad, 2}, DType::i32), context); });
     EXPECT_NE(error.find("position 1"), std::string::npos) << error;
     EXPECT_NE(error.find("[0, 10)"), std::string::npos) << error;
   }
 }
 
 // B36: an empty batch and an empty sequence go through the whole model, forward and backward.
-TEST(Decoder, EmptyBatchesGiveEmptyLogits) {
+TEST(Transformer, EmptyBatchesGiveEmptyLogits) {
   Module root;
-  Decoder decoder{&root, "", tiny()};
+  Transformer transformer{&root, "", tiny()};
   for (const Shape& shape : {Shape{0, 5}, Shape{3, 0}, Shape{0, 0}}) {
     Tape tape;
     Context context;
-    const Tensor logits = decoder(ids(shape, 10), context);
+    const Tensor logits = transformer(ids(shape, 10), context);
     EXPECT_EQ(logits.shape(), (Shape{shape[0], shape[1], 10}));
     const Tensor loss = cross_entropy(logits, ids(shape, 10));
     EXPECT_EQ(loss.item(), 0);
-    for (Parameter* p : decoder.parameters()) p->zero_gradient();
+    for (Parameter* p : transformer.parameters()) p->zero_gradient();
     tape.backward(loss);
-    for (Parameter* p : decoder.parameters())
+    for (Parameter* p : transformer.parameters())
       for (double g : tape.gradient(p->value).values()) ASSERT_EQ(g, 0) << p->path;
   }
 }
 
 // A position's logits do not depend on what comes after it, to the bit.
-TEST(Decoder, NoPositionSeesItsFuture) {
+TEST(Transformer, NoPositionSeesItsFuture) {
   Module root;
-  Decoder decoder{&root, "", tiny()};
+  Transformer transformer{&root, "", tiny()};
   Context context;
   std::vector<double> a = {1, 2, 3, 4, 5, 6, 7, 8}, b = {1, 2, 3, 4, 9, 0, 0, 3};
-  const Tensor x = decoder(tensor({1, 8}, a, DType::i32), context), y = decoder(tensor({1, 8}, b, DType::i32), context);
+  const Tensor x = transformer(tensor({1, 8}, a, DType::i32), context), y = transformer(tensor({1, 8}, b, DType::i32), context);
   EXPECT_TRUE(same_bits(slice(reshape(x, {8, 10}), 0, 0, 4), slice(reshape(y, {8, 10}), 0, 0, 4)));
   EXPECT_FALSE(same_bits(slice(reshape(x, {8, 10}), 0, 4, 8), slice(reshape(y, {8, 10}), 0, 4, 8)));
 }
 
 // The loss and all gradients of a decoder are the same bits for 1, 2 and 3 threads, at prime sizes too.
-TEST(Decoder, BitsDoNotDependOnTheNumberOfThreads) {
-  const auto run = [](int count, const DecoderConfig& c, const Shape& shape) {
+TEST(Transformer, BitsDoNotDependOnTheNumberOfThreads) {
+  const auto run = [](int count, const TransformerConfig& c, const Shape& shape) {
     const Threads threads(count);
     Module root;
-    Decoder decoder{&root, "", c};
+    Transformer transformer{&root, "", c};
     Tape tape;
     Context context{.training = true, .random = {.seed = 4}};
     const Tensor x = ids(shape, c.vocab_size);
-    const Tensor loss = cross_entropy(decoder(x, context), x);
+    const Tensor loss = cross_entropy(transformer(x, context), x);
     tape.backward(loss);
     std::vector<Tensor> all{loss.detach()};
-    for (Parameter* p : decoder.parameters()) all.push_back(p->grad.copy());
+    for (Parameter* p : transformer.parameters()) all.push_back(p->grad.copy());
     return all;
   };
-  const DecoderConfig prime{.vocab_size = 101, .block_size = 67, .n_layers = 2, .n_heads = 3, .d_model = 93, .d_hidden = 211, .dropout = 0.1};
-  const DecoderConfig round{.vocab_size = 65, .block_size = 64, .n_layers = 2, .n_heads = 4, .d_model = 128};
+  const TransformerConfig prime{.vocab_size = 101, .block_size = 67, .n_layers = 2, .n_heads = 3, .d_model = 93, .d_hidden = 211, .dropout = 0.1};
+  const TransformerConfig round{.vocab_size = 65, .block_size = 64, .n_layers = 2, .n_heads = 4, .d_model = 128};
   for (const auto& [config, shape] : {std::pair{prime, Shape{7, 67}}, std::pair{round, Shape{12, 64}}}) {
     const auto one = run(1, config, shape);
     for (int count : {2, 3}) {
@@ -351,7 +351,7 @@ TEST(MultiHeadAttention, BothPathsAgreeUnderDropoutAndMasks) {
         Module root({.dtype = dtype});
         MultiHeadAttention layer{&root, "attention",
                                  {.d_model = 12, .n_heads = 3, .d_key = 5, .d_value = 7, .causal = causal,
-                                  .attention_dropout = p, .residual_dropout = p / 2, .deviation = 0.4, .output_deviation = 0.4}};
+                                  .attention_dropout = p, .residual_dropout = p / 2, .init_std = 0.4, .output_init_std = 0.4}};
         const std::vector<Tensor> in = {random_tensor({2, 4, 12}, dtype), random_tensor({2, 6, 5}, dtype, 2), random_tensor({2, 6, 7}, dtype, 3)};
         const auto through = [&](bool weights) {
           Context c{.training = true, .random = {.seed = 3}};
@@ -401,9 +401,9 @@ TEST(Axes, AnErrorNamesTheOperandAndItsAxes) {
   ScaledDotProductAttention plain{&root, "plain"};
   expect("[attention] k must be (time,width) with up to two axes before, got f32(4) (in plain)",
          [&] { plain(two, one, two, c); });
-  Decoder decoder{&root, "model", tiny()};
+  Transformer transformer{&root, "model", tiny()};
   expect("[tokens] ids must be (batch,time), got i32(3); add a batch axis: (1,3) (in model)",
-         [&] { decoder(ids({3}, 10), c); });
+         [&] { transformer(ids({3}, 10), c); });
   KeyValueCache cache(4);
   expect("[cache] values must be (batch,time,channels), got f32(5,4); add a batch axis: (1,5,4)",
          [&] { cache.append("a", three, two); });
@@ -430,7 +430,7 @@ TEST(Axes, AnErrorNamesTheOperandAndItsAxes) {
 // B01 in a whole layer: a query that may see nothing poisons nothing.
 TEST(MultiHeadAttention, AQueryThatSeesNothingSendsNothingBack) {
   Module root({.dtype = DType::f64});
-  MultiHeadAttention layer{&root, "attention", {.d_model = 4, .n_heads = 2, .bias = false, .output_bias = false, .deviation = 0.5}};
+  MultiHeadAttention layer{&root, "attention", {.d_model = 4, .n_heads = 2, .bias = false, .output_bias = false, .init_std = 0.5}};
   const Tensor x = random_tensor({1, 4, 4}, DType::f64);
   std::vector<double> mask(16, 0);
   for (size_t j = 0; j < 4; ++j) mask[12 + j] = -INFINITY;

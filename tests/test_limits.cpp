@@ -1,13 +1,13 @@
 // A job that takes every processor of a shared machine is throttled or in everybody's way: what the process may use,
 // read from its affinity mask, its control groups and its resource limits (B46).
-#include "framework/core/limits.h"
+#include "bonsai/framework/core/limits.h"
 
 #include <sys/resource.h>
 
 #include <thread>
 
-#include "tests/affinity.h"
-#include "tests/program.h"
+#include "bonsai/tests/affinity.h"
+#include "bonsai/tests/program.h"
 
 namespace bonsai::test {
 namespace {

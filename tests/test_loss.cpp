@@ -1,7 +1,7 @@
 // A loss that is NaN, over-weights a micro-batch or reads beyond its table spoils a whole run: the
 // cross-entropy and the embedding at the edges of their range.
-#include "framework/ops/ops.h"
-#include "tests/support.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {

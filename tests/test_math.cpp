@@ -2,7 +2,7 @@
 // each is compared with double std:: at a million floats spread evenly over all bit patterns (both
 // signs, denormals, infinities, NaNs) and around the values where its formula changes.
 
-#include "framework/backend/math.h"
+#include "bonsai/framework/backend/math.h"
 
 #include <gtest/gtest.h>
 

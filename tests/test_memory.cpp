@@ -4,10 +4,10 @@
 #include <limits>
 #include <set>
 
-#include "framework/autograd/arena.h"
-#include "framework/core/parallel.h"
-#include "framework/ops/ops.h"
-#include "tests/support.h"
+#include "bonsai/framework/autograd/arena.h"
+#include "bonsai/framework/core/parallel.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/support.h"
 
 // Under a sanitizer a size beyond its limit is to be refused like anywhere else.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }

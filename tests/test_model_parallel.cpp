@@ -1,8 +1,8 @@
 // An attention layer cut into ranks: that what they hold, give and send back is the whole layer's, cut or added up.
-#include "framework/ops/ops.h"
-#include "layers/attention.h"
-#include "layers/cache.h"
-#include "tests/support.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/attention.h"
+#include "bonsai/layers/cache.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {
@@ -100,8 +100,8 @@ TEST(ModelParallel, RanksAddUpToTheWhole) {
                                    .causal = n % 2 == 1,
                                    .position = position,
                                    .qk_norm = n / 2 % 2 == 1,
-                                   .deviation = 0.5,
-                                   .output_deviation = 0.5};
+                                   .init_std = 0.5,
+                                   .output_init_std = 0.5};
         if (n / 4 % 2 == 1) c.attention_dropout = 0.4;
         if (n / 8 % 2 == 1) c.d_key = 6, c.d_value = 10;
         c.bias = c.output_bias = n / 16 % 2 == 1;
@@ -129,15 +129,15 @@ std::vector<Tensor> masked_pass(MultiHeadAttentionConfig c, int64_t ranks, int64
   std::map<std::string, Tensor> weights;
   if (composed) context.weights = &weights;
   if (masks) {  // the first two keys are padding, so the first two causal queries are blind, and the last without keys
-    std::vector<double> attend, documents, asked;
+    std::vector<double> padding_mask, segment_ids, asked;
     for (int64_t i = 0; i < 2 * keys; ++i)
-      attend.push_back(i > 1), documents.push_back(i < keys ? 0 : static_cast<double>((i - keys) / 2));
+      padding_mask.push_back(i > 1), segment_ids.push_back(i < keys ? 0 : static_cast<double>((i - keys) / 2));
     for (int64_t i = 0; i < 10; ++i)
       asked.push_back(i < 5 ? 0 : i == 9 ? 7 : static_cast<double>((i - 5) / 2));
-    const Tensor of_keys = tensor({2, keys}, documents, DType::i32);
-    (c.cross ? context.source.attend : context.attend) = tensor({2, keys}, attend, DType::i32);
-    if (c.cross) context.source.documents = of_keys;
-    context.documents = c.cross ? tensor({2, 5}, asked, DType::i32) : of_keys;
+    const Tensor of_keys = tensor({2, keys}, segment_ids, DType::i32);
+    (c.cross ? context.source.padding_mask : context.padding_mask) = tensor({2, keys}, padding_mask, DType::i32);
+    if (c.cross) context.source.segment_ids = of_keys;
+    context.segment_ids = c.cross ? tensor({2, 5}, asked, DType::i32) : of_keys;
   }
   const Result r = differentiate(
       [&](const auto& x) {
@@ -162,10 +162,10 @@ TEST(ModelParallel, RanksAddUpUnderMasksBiasesAndOverASource) {
                                      .window = !cross && n / 32 % 2 == 1 ? 2 : 0,
                                      .position = cross ? "none" : "rope",
                                      .qk_norm = true,
-                                     .soft_cap = n / 64 % 2 == 1 ? 2.0 : 0.0,
+                                     .logit_softcap = n / 64 % 2 == 1 ? 2.0 : 0.0,
                                      .attention_dropout = 0.3,
-                                     .deviation = 0.5,
-                                     .output_deviation = 0.5};
+                                     .init_std = 0.5,
+                                     .output_init_std = 0.5};
     const auto whole = masked_pass(c, 1, 0, masks, bias, composed);
     for (const int64_t ranks : {2, 4}) {
       std::vector<std::vector<Tensor>> parts(whole.size());
@@ -188,8 +188,8 @@ TEST(ModelParallel, RanksShareACacheAndAMapOfWeights) {
                                      .causal = !cross,
                                      .cross = cross,
                                      .position = cross ? "none" : "rope",
-                                     .deviation = 0.5,
-                                     .output_deviation = 0.5};
+                                     .init_std = 0.5,
+                                     .output_init_std = 0.5};
     std::vector<std::unique_ptr<Module>> roots;
     const auto layer = [&](int64_t ranks, int64_t rank) {
       roots.push_back(std::make_unique<Module>(Build{.dtype = DType::f64}));

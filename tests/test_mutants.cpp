@@ -1,7 +1,7 @@
 // The gradient check against gradients made wrong on purpose: what it does not catch, it does not prove.
-#include "framework/autograd/dispatch.h"
-#include "framework/checks/mutate.h"
-#include "tests/support.h"
+#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/framework/checks/mutate.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {

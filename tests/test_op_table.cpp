@@ -1,8 +1,8 @@
 // Loops over the op table: every row's gradient, its composed form, its dtypes, what it saves.
-#include "framework/checks/gradcheck.h"
-#include "framework/checks/op_cases.h"
-#include "framework/ops/ops.h"
-#include "tests/support.h"
+#include "bonsai/framework/checks/gradcheck.h"
+#include "bonsai/framework/checks/op_cases.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {

@@ -1,16 +1,16 @@
 // Directories of GPT-2 and Llama as versions of transformers write them: each is read for what it means, or refused
 // by a sentence that names the file and the key.
-#include "framework/io/hugging_face.h"
+#include "bonsai/framework/io/hugging_face.h"
 
 #include <sys/stat.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "framework/ops/ops.h"
-#include "layers/pretrained.h"
-#include "tests/folder.h"
-#include "tests/support.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/pretrained.h"
+#include "bonsai/tests/folder.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {
@@ -30,14 +30,14 @@ struct Directory {
     write_safetensors(folder / "model.safetensors", {tensors.begin(), tensors.end()});
     return HuggingFaceDirectory(folder.path());
   }
-  DecoderConfig described() const { return decoder_config(open()); }
+  TransformerConfig described() const { return transformer_config(open()); }
   Tensor logits() const {
     const HuggingFaceDirectory directory = open();
     Module root({.dtype = DType::f64});
-    Decoder decoder{&root, "", decoder_config(directory)};
-    load_weights(directory, decoder);
+    Transformer transformer{&root, "", transformer_config(directory)};
+    load_weights(directory, transformer);
     Context context;
-    return decoder(tensor({1, 5}, {1, 9, 0, 4, 4}, DType::i32), context);
+    return transformer(tensor({1, 5}, {1, 9, 0, 4, 4}, DType::i32), context);
   }
   void expect_refused(const std::vector<std::string>& words, const std::string& file = "config.json") const {
     const std::string error = error_of([&] { logits(); });
@@ -122,7 +122,7 @@ TEST(Llama, MissingSettingsAreThoseOfTransformers) {
     changed.tensors[std::string("model.layers.0.self_attn.") + name + ".weight"] =
         random_tensor({8, 8}, DType::f32);
   EXPECT_EQ(changed.logits().shape(), (Shape{1, 5, 10}));
-  const DecoderConfig c = changed.described();
+  const TransformerConfig c = changed.described();
   EXPECT_EQ(c.n_kv_heads, 2);
   EXPECT_EQ(c.norm_eps, 1e-6);
   EXPECT_FALSE(c.tie_embeddings);

@@ -2,7 +2,7 @@
 // that every order of adding gives the same bits, in buffers with nothing behind their last element.
 #define BONSAI_LEVEL tested
 #define BONSAI_REAL float
-#include "framework/backend/cpu/product.cpp"
+#include "bonsai/framework/backend/cpu/product.cpp"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // A profile that loses time or counts operations twice sends whoever reads it after the wrong kernel.
-#include "framework/autograd/profile.h"
+#include "bonsai/framework/autograd/profile.h"
 
-#include "framework/ops/ops.h"
-#include "tests/training.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/training.h"
 
 namespace bonsai::test {
 namespace {

@@ -2,7 +2,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "tests/program.h"
+#include "bonsai/tests/program.h"
 
 namespace bonsai::test {
 namespace {
@@ -335,7 +335,7 @@ TEST(Program, ResumingSaysWhatIsOtherThanBefore) {
 
 TEST(Program, ALossThatIsNotFiniteEndsTheRunWithTheStep) {
   const Program p;
-  const Outcome o = p.run({"train", "tiny.yaml", "--out", "run", "--quiet", "--set", "model.deviation=1e38"});
+  const Outcome o = p.run({"train", "tiny.yaml", "--out", "run", "--quiet", "--set", "model.init_std=1e38"});
   expect_failure(o, 1, {"[train] at step 1 the loss is nan", "first of all [", "no weight was changed"});
 }
 

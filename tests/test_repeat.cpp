@@ -2,7 +2,7 @@
 // anyone: the losses of 200 steps and the weights they lead to, to the bit.
 #include <sched.h>
 
-#include "tests/training.h"
+#include "bonsai/tests/training.h"
 
 namespace bonsai::test {
 namespace {

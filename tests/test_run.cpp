@@ -3,9 +3,9 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "framework/io/file.h"
-#include "tests/training.h"
-#include "trainers/schedule.h"
+#include "bonsai/framework/io/file.h"
+#include "bonsai/tests/training.h"
+#include "bonsai/trainers/schedule.h"
 
 namespace bonsai::test {
 namespace {
@@ -373,7 +373,7 @@ TEST(Run, AMessageNamesTheStepThatTheMetricsWouldHave) {
   EXPECT_EQ(metrics_of(folder / "evaluation").back()["step"], 8);
   EXPECT_EQ(contents(RunFolder{folder / "evaluation"}.metrics()).find("null"), std::string::npos) << "B53";
   TinyRun diverging({"schedule.learning_rate=1000", "schedule.min_learning_rate=1000",
-                     "optimizer.clip_norm=0", "optimizer.weight_decay=0", "model.deviation=1e18",
+                     "optimizer.clip_norm=0", "optimizer.weight_decay=0", "model.init_std=1e18",
                      "trainer.eval_interval=0"});
   const std::string error = error_of([&] { diverging.train(folder / "step"); });
   const auto lines = metrics_of(folder / "step");
@@ -409,13 +409,13 @@ TEST(Run, AModelThatLeaksIsRefused) {
   const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
     static const auto forward = table.attention.run;
     static const auto backward = table.attention_backward.run;
-    const auto open = [](const Attention& a) {
-      Attention all = a;
+    const auto open = [](const kernel::Attention& a) {
+      kernel::Attention all = a;
       all.causal = false;
       return all;
     };
-    table.attention.run = [](const Attention& a) { forward(decltype(open){}(a)); };
-    table.attention_backward.run = [](const Attention& a, const AttentionGradients& d) { backward(decltype(open){}(a), d); };
+    table.attention.run = [](const kernel::Attention& a) { forward(decltype(open){}(a)); };
+    table.attention_backward.run = [](const kernel::Attention& a, const kernel::AttentionGradients& d) { backward(decltype(open){}(a), d); };
   });
   const std::string error = error_of([&] { TinyRun().train(folder / "run"); });
   EXPECT_NE(error.find("the model failed its audit: audit of the model: LEAKS ("), std::string::npos) << error;

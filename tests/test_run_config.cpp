@@ -1,7 +1,7 @@
 // What a config of a run may say: values that fit together, and keys that there are.
-#include "framework/config/print.h"
-#include "tests/training.h"
-#include "trainers/schedule.h"
+#include "bonsai/framework/config/print.h"
+#include "bonsai/tests/training.h"
+#include "bonsai/trainers/schedule.h"
 
 namespace bonsai::test {
 namespace {
@@ -103,7 +103,7 @@ TEST(RunConfig, TheLargestNumbersAreCountedWithoutOverflow) {
   const std::string most = "=9223372036854775807";
   for (const std::string key : {"n_layers", "n_encoder_layers", "block_size", "d_hidden", "window", "vocab_size"})
     EXPECT_NE(refusal("task: seq2seq\nmodel: {n_encoder_layers: 1}\n", {"model." + key + most}), "") << key;
-  DecoderConfig model{.n_layers = INT64_MAX, .n_encoder_layers = INT64_MAX};
+  TransformerConfig model{.n_layers = INT64_MAX, .n_encoder_layers = INT64_MAX};
   EXPECT_EQ(misfit(model), "");
   EXPECT_GT(parameter_count(model), 1e18);
 }
@@ -147,7 +147,7 @@ TEST(RunConfig, WhatTheSettingsLeaveNoUseForIsDropped) {
   ConfigFile file = ConfigFile::from_text("data:\n  characters: 5000\nmodel: {n_layers: 9}\n", "f.yaml");
   file.unset("data.characters");
   file.unset("model");
-  EXPECT_EQ(file.load<RunConfig>().model.n_layers, DecoderConfig().n_layers);
+  EXPECT_EQ(file.load<RunConfig>().model.n_layers, TransformerConfig().n_layers);
   file.unset("data.seed");
   try {
     file.load<RunConfig>();

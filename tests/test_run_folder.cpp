@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "tests/program.h"
-#include "trainers/progress.h"
+#include "bonsai/tests/program.h"
+#include "bonsai/trainers/progress.h"
 
 namespace bonsai::test {
 namespace {

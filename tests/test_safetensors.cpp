@@ -1,6 +1,6 @@
 // A file that lies about itself must end in a clear error, and a save that fails must not cost the
 // file that was there before.
-#include "framework/io/safetensors.h"
+#include "bonsai/framework/io/safetensors.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@
 #include <fstream>
 #include <limits>
 
-#include "tests/folder.h"
-#include "tests/support.h"
+#include "bonsai/tests/folder.h"
+#include "bonsai/tests/support.h"
 
 // The calls that decide what a power cut leaves, as the library makes them in this program: taken down, then made.
 struct FileCall {

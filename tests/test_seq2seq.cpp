@@ -2,12 +2,12 @@
 // nothing of another source is seen.
 #include <map>
 
-#include "framework/ops/ops.h"
-#include "layers/cache.h"
-#include "tests/training.h"
-#include "trainers/audit.h"
-#include "trainers/generate.h"
-#include "trainers/seq2seq.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/cache.h"
+#include "bonsai/tests/training.h"
+#include "bonsai/trainers/audit.h"
+#include "bonsai/trainers/generate.h"
+#include "bonsai/trainers/seq2seq.h"
 
 namespace bonsai::test {
 namespace {
@@ -39,9 +39,9 @@ TEST(Seq2Seq, AsksForTheSourceSortedOrBackwardsAndAnEndSign) {
     const Batch batch = config.data->batch({.seed = 1}, 300);
     std::set<size_t> lengths;
     for (int64_t r = 0; r < 300; ++r) {
-      std::vector<int32_t> source = row(batch.source, r), attend = row(batch.source_attend, r);
-      const auto length = static_cast<size_t>(std::count(attend.begin(), attend.end(), 1));
-      EXPECT_TRUE(std::is_sorted(attend.rbegin(), attend.rend())) << "padding is at the end";
+      std::vector<int32_t> source = row(batch.source, r), padding_mask = row(batch.source_padding_mask, r);
+      const auto length = static_cast<size_t>(std::count(padding_mask.begin(), padding_mask.end(), 1));
+      EXPECT_TRUE(std::is_sorted(padding_mask.rbegin(), padding_mask.rend())) << "padding is at the end";
       lengths.insert(length);
       source.resize(length);
       answer == "sort" ? std::sort(source.begin(), source.end()) : std::reverse(source.begin(), source.end());
@@ -62,8 +62,8 @@ TEST(Seq2Seq, TheFirstLetterDoesNotFollowFromTheLength) {
   const Batch batch = config.data->batch({.seed = 1}, 1000);
   std::map<int64_t, std::set<int32_t>> first;
   for (int64_t r = 0; r < 1000; ++r) {
-    const auto attend = row(batch.source_attend, r);
-    first[std::count(attend.begin(), attend.end(), 1)].insert(row(batch.source, r)[0]);
+    const auto padding_mask = row(batch.source_padding_mask, r);
+    first[std::count(padding_mask.begin(), padding_mask.end(), 1)].insert(row(batch.source, r)[0]);
   }
   EXPECT_EQ(first.size(), 6u);
   for (const auto& [length, letters] : first) EXPECT_EQ(letters.size(), 12u) << length << ": about 167 rows, 12 letters";
@@ -99,7 +99,7 @@ TEST(Seq2Seq, BothAnswersAreLearnedToTheLastSequence) {
 struct Model {
   explicit Model(const std::string& position = "learned", int64_t window = 0, DType dtype = DType::f32)
       : root({.dtype = dtype}),
-        decoder(&root, "",
+        transformer(&root, "",
                 {.vocab_size = 9,
                  .block_size = 8,
                  .n_layers = 2,
@@ -109,9 +109,9 @@ struct Model {
                  .d_model = 16,
                  .position = position,
                  .window = window,
-                 .deviation = 0.3}) {}
+                 .init_std = 0.3}) {}
   Module root;
-  Decoder decoder;
+  Transformer transformer;
 };
 
 Tensor ids(const Shape& shape, uint64_t seed) {
@@ -127,12 +127,12 @@ TEST(EncoderDecoder, PaddingOfTheSourceChangesNothing) {
     Model m(position, 0, DType::f64);
     const Tensor target = ids({1, 5}, 1), source = ids({1, 7}, 2);
     Context padded, cut;
-    padded.source = {.ids = source, .attend = tensor({1, 7}, {1, 1, 1, 1, 0, 0, 0}, DType::i32)};
+    padded.source = {.ids = source, .padding_mask = tensor({1, 7}, {1, 1, 1, 1, 0, 0, 0}, DType::i32)};
     cut.source = {.ids = slice(source, 1, 0, 4)};
-    EXPECT_LE(relative_error(m.decoder(target, padded), m.decoder(target, cut)), 1e-13) << position;
+    EXPECT_LE(relative_error(m.transformer(target, padded), m.transformer(target, cut)), 1e-13) << position;
     Context whole;
     whole.source = {.ids = source};
-    EXPECT_GT(relative_error(m.decoder(target, whole), m.decoder(target, cut)), 1e-3) << "the source matters";
+    EXPECT_GT(relative_error(m.transformer(target, whole), m.transformer(target, cut)), 1e-3) << "the source matters";
   }
 }
 
@@ -141,16 +141,16 @@ TEST(EncoderDecoder, DocumentsArePackedOnBothSides) {
   Model m("none", 0, DType::f64);
   const Tensor target = ids({1, 6}, 1), source = ids({1, 7}, 2);
   Context packed;
-  packed.documents = tensor({1, 6}, {0, 0, 0, 0, 1, 1}, DType::i32);
-  packed.source = {.ids = source, .documents = tensor({1, 7}, {0, 0, 1, 1, 1, 1, 1}, DType::i32)};
-  const Tensor both = m.decoder(target, packed);
+  packed.segment_ids = tensor({1, 6}, {0, 0, 0, 0, 1, 1}, DType::i32);
+  packed.source = {.ids = source, .segment_ids = tensor({1, 7}, {0, 0, 1, 1, 1, 1, 1}, DType::i32)};
+  const Tensor both = m.transformer(target, packed);
   Context first, second;
   first.source.ids = slice(source, 1, 0, 2), second.source.ids = slice(source, 1, 2, 7);
-  EXPECT_LE(relative_error(slice(both, 1, 0, 4), m.decoder(slice(target, 1, 0, 4), first)), 1e-13);
-  EXPECT_LE(relative_error(slice(both, 1, 4, 6), m.decoder(slice(target, 1, 4, 6), second)), 1e-13);
-  packed.source.documents = {};
+  EXPECT_LE(relative_error(slice(both, 1, 0, 4), m.transformer(slice(target, 1, 0, 4), first)), 1e-13);
+  EXPECT_LE(relative_error(slice(both, 1, 4, 6), m.transformer(slice(target, 1, 4, 6), second)), 1e-13);
+  packed.source.segment_ids = {};
   EXPECT_NE(
-      error_of([&] { m.decoder(target, packed); }).find("documents are given for queries or keys alone"),
+      error_of([&] { m.transformer(target, packed); }).find("documents are given for queries or keys alone"),
       std::string::npos);
 }
 
@@ -160,16 +160,16 @@ TEST(EncoderDecoder, EverySplitThroughTheCacheGivesTheLogitsOfTheFullForward) {
     const Tensor target = ids({2, 8}, 1);
     Context whole;
     whole.source = {.ids = ids({2, 7}, 2),
-                    .attend = tensor({2, 7}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}, DType::i32)};
-    const Tensor full = m.decoder(target, whole);
+                    .padding_mask = tensor({2, 7}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}, DType::i32)};
+    const Tensor full = m.transformer(target, whole);
     for (const auto& splits : std::vector<std::vector<int64_t>>{{1, 1, 1, 1, 1, 1, 1, 1}, {5, 3}, {8}}) {
       KeyValueCache cache(8);
       Context context = whole;
-      context.source.features = m.decoder.encode(context);
+      context.source.features = m.transformer.encode(context);
       context.cache = &cache;
       for (const int64_t n : splits) {
         const int64_t at = context.first_position = cache.length();
-        const Tensor part = m.decoder(slice(target, 1, at, at + n), context);
+        const Tensor part = m.transformer(slice(target, 1, at, at + n), context);
         EXPECT_LE(relative_error(part, slice(full, 1, at, at + n)), 1e-5) << position << " from " << at;
       }
       EXPECT_EQ(cache.length(), 8);
@@ -185,8 +185,8 @@ TEST(EncoderDecoder, AClearedCacheReadsTheNextSource) {
   for (const uint64_t seed : {2, 3}) {
     Context whole{.source = {.ids = ids({1, 5}, seed)}};
     Context cached = whole;
-    cached.source.features = m.decoder.encode(cached), cached.cache = &cache;
-    EXPECT_LE(relative_error(m.decoder(target, cached), m.decoder(target, whole)), 1e-5) << "source " << seed;
+    cached.source.features = m.transformer.encode(cached), cached.cache = &cache;
+    EXPECT_LE(relative_error(m.transformer(target, cached), m.transformer(target, whole)), 1e-5) << "source " << seed;
     cache.clear();
   }
 }
@@ -194,11 +194,11 @@ TEST(EncoderDecoder, AClearedCacheReadsTheNextSource) {
 TEST(EncoderDecoder, GreedyRowsAreThoseOfEachAlone) {
   Model m;
   const Tensor start = ids({3, 2}, 1), source = ids({3, 5}, 2);
-  const auto together = greedy(m.decoder, start, 6, {.ids = source});
+  const auto together = greedy(m.transformer, start, 6, {.ids = source});
   for (int64_t r = 0; r < 3; ++r) {
     std::vector<int32_t> all = row(start, r);
     const auto alone =
-        generate(m.decoder, all, 6, {.temperature = 0}, {}, {.ids = slice(source, 0, r, r + 1)});
+        generate(m.transformer, all, 6, {.temperature = 0}, {}, {.ids = slice(source, 0, r, r + 1)});
     all.insert(all.end(), together[static_cast<size_t>(r)].begin(), together[static_cast<size_t>(r)].end());
     EXPECT_EQ(alone, all);
   }
@@ -216,12 +216,12 @@ TEST(EncoderDecoder, GreedyTextIsThatOfTheFullForward) {
           Context context{.source = source};
           const auto seen = std::min<int64_t>(8, static_cast<int64_t>(plain.size()));
           const auto logits =
-              m.decoder(from<int32_t>({1, seen}, std::vector<int32_t>(plain.end() - seen, plain.end())),
+              m.transformer(from<int32_t>({1, seen}, std::vector<int32_t>(plain.end() - seen, plain.end())),
                         context)
                   .values();
           plain.push_back(choose_token(std::span(logits).last(9), {.temperature = 0}, 0));
         }
-        EXPECT_EQ(generate(m.decoder, start, 8, {.temperature = 0}, {}, source), plain)
+        EXPECT_EQ(generate(m.transformer, start, 8, {.temperature = 0}, {}, source), plain)
             << position << " window " << window << " prompt of " << prompt;
       }
     }
@@ -230,19 +230,19 @@ TEST(EncoderDecoder, GreedyTextIsThatOfTheFullForward) {
 TEST(EncoderDecoder, GreedySaysAtOnceWhatItCannotWrite) {
   Model m;
   const Source source{.ids = ids({1, 3}, 2)};
-  EXPECT_EQ(greedy(m.decoder, ids({1, 3}, 1), 6, source)[0].size(), 6u) << "the last is not read";
+  EXPECT_EQ(greedy(m.transformer, ids({1, 3}, 1), 6, source)[0].size(), 6u) << "the last is not read";
   EXPECT_EQ(error_of([&] {
-              greedy(m.decoder, ids({1, 3}, 1), 7, source);
+              greedy(m.transformer, ids({1, 3}, 1), 7, source);
             }),
             "[greedy] 7 tokens after 3 do not fit block_size 8");
   EXPECT_EQ(error_of([&] {
-              greedy(m.decoder, ids({1, 0}, 1), 2, source);
+              greedy(m.transformer, ids({1, 0}, 1), 2, source);
             }),
             "[greedy] needs rows of at least one token to begin with, got i32(1,0)");
 }
 
 TEST(EncoderDecoder, TheAuditPassesForEveryPositionAndFindsAMaskThatIsLeftOut) {
-  DecoderConfig c{
+  TransformerConfig c{
       .vocab_size = 9, .block_size = 8, .n_layers = 2, .n_encoder_layers = 2, .n_heads = 2, .d_model = 8};
   for (const char* position : {"learned", "sinusoidal", "rope", "none"})
     for (const int64_t window : {0, 1, 3}) {
@@ -253,17 +253,17 @@ TEST(EncoderDecoder, TheAuditPassesForEveryPositionAndFindsAMaskThatIsLeftOut) {
     }
   static const auto forward = kernels(Device{}, DType::f32).attention.run;
   static const auto backward = kernels(Device{}, DType::f32).attention_backward.run;
-  static void (*change)(Attention&);
-  const auto leak = [&](void (*planted)(Attention&)) {
+  static void (*change)(kernel::Attention&);
+  const auto leak = [&](void (*planted)(kernel::Attention&)) {
     change = planted;
     const ScopedKernels plant({}, DType::f32, [](KernelTable& kernels) {
-      kernels.attention.run = [](const Attention& a) {
-        Attention other = a;
+      kernels.attention.run = [](const kernel::Attention& a) {
+        kernel::Attention other = a;
         change(other);
         forward(other);
       };
-      kernels.attention_backward.run = [](const Attention& a, const AttentionGradients& d) {
-        Attention other = a;
+      kernels.attention_backward.run = [](const kernel::Attention& a, const kernel::AttentionGradients& d) {
+        kernel::Attention other = a;
         change(other);
         backward(other, d);
       };
@@ -271,36 +271,36 @@ TEST(EncoderDecoder, TheAuditPassesForEveryPositionAndFindsAMaskThatIsLeftOut) {
     return text(audit_model("model", c, DType::f32, AuditExtent::quick));
   };
   c.window = 0;
-  EXPECT_NE(leak([](Attention& a) { a.causal = false; }).find("which comes later"), std::string::npos);
-  EXPECT_NE(leak([](Attention& a) { a.attend = nullptr; }).find("its encoder: LEAKS"), std::string::npos);
-  const std::string documents = leak([](Attention& a) { a.query_documents = nullptr; });
+  EXPECT_NE(leak([](kernel::Attention& a) { a.causal = false; }).find("which comes later"), std::string::npos);
+  EXPECT_NE(leak([](kernel::Attention& a) { a.padding_mask = nullptr; }).find("its encoder: LEAKS"), std::string::npos);
+  const std::string segment_ids = leak([](kernel::Attention& a) { a.query_segment_ids = nullptr; });
   for (const char* part : {"model: LEAKS", "its encoder: LEAKS", "what it sees of a source: LEAKS"})
-    EXPECT_NE(documents.find(part), std::string::npos) << documents;
+    EXPECT_NE(segment_ids.find(part), std::string::npos) << segment_ids;
 }
 
 TEST(EncoderDecoder, WhatDoesNotFitIsRefused) {
   Model m;
   Context context;
   EXPECT_NE(error_of([&] {
-              m.decoder(ids({1, 3}, 1), context);
+              m.transformer(ids({1, 3}, 1), context);
             }).find("needs context.source.ids"),
             std::string::npos);
   EXPECT_NE(error_of([&] {
-              m.decoder.trunk(zeros({1, 3, 16}), context);
+              m.transformer.trunk(zeros({1, 3, 16}), context);
             }).find("source.features is undefined"),
             std::string::npos);
   Module root;
-  Decoder alone{&root, "", {.vocab_size = 9, .n_layers = 1, .n_heads = 2, .d_model = 8}};
+  Transformer alone{&root, "", {.vocab_size = 9, .n_layers = 1, .n_heads = 2, .d_model = 8}};
   for (const Source& source : {Source{.ids = ids({1, 3}, 1)}, Source{.features = zeros({1, 3, 8})}}) {
     Context given{.source = source};
     EXPECT_EQ(error_of([&] {
                 alone(ids({1, 3}, 1), given);
               }),
-              "[decoder] is given a source, but has no encoder; n_encoder_layers is 0");
+              "[transformer] is given a source, but has no encoder; n_encoder_layers is 0");
   }
   context.source.ids = ids({1, 9}, 1);
   EXPECT_NE(error_of([&] {
-              m.decoder(ids({1, 3}, 1), context);
+              m.transformer(ids({1, 3}, 1), context);
             }).find("9 tokens from position 0 exceed block_size 8"),
             std::string::npos);
   const RunConfig config = small("sort");

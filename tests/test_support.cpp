@@ -1,6 +1,6 @@
 // A random test that fails once and is never seen again: its seed is printed and can be given.
-#include "tests/random_seed.h"
-#include "tests/support.h"
+#include "bonsai/tests/random_seed.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {

@@ -6,10 +6,10 @@
 #include <memory>
 #include <thread>
 
-#include "framework/autograd/arena.h"
-#include "framework/autograd/record.h"
-#include "framework/ops/ops.h"
-#include "tests/support.h"
+#include "bonsai/framework/autograd/arena.h"
+#include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {

@@ -1,13 +1,13 @@
 // What a task trains on and how it scores: a wrong target, or a validation set that was trained on, gives a run that looks
 // healthy and learns the wrong thing.
-#include "data/tales.h"
-#include "framework/ops/ops.h"
-#include "tests/training.h"
+#include "bonsai/data/tales.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/training.h"
 
 namespace bonsai::test {
 namespace {
 
-constexpr const char* kModel = "model: {n_layers: 1, n_heads: 1, d_model: 8, deviation: 0.5, block_size: ";
+constexpr const char* kModel = "model: {n_layers: 1, n_heads: 1, d_model: 8, init_std: 0.5, block_size: ";
 
 RunConfig task_run(const std::string& text) {
   RunConfig config = load_run(ConfigFile::from_text(text, "task.yaml"));
@@ -29,7 +29,7 @@ std::vector<std::string> rows_of(const Batch& batch, const Tokenizer& tokenizer)
 }
 
 // The mean loss over the blocks of a text.
-double loss_over(Decoder& model, const Tokenizer& tokenizer, const std::string& text) {
+double loss_over(Transformer& model, const Tokenizer& tokenizer, const std::string& text) {
   const Batcher batcher("text", tokenizer.encode(text), model.config().block_size, tokenizer.vocab_size());
   double sum = 0;
   int64_t tokens = 0;

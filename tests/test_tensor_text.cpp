@@ -1,7 +1,7 @@
 // Values of a tensor as text (B68): what NumPy prints with precision 4.
-#include "framework/core/tensor_text.h"
-#include "framework/core/parameter.h"
-#include "tests/support.h"
+#include "bonsai/framework/core/tensor_text.h"
+#include "bonsai/framework/core/parameter.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {

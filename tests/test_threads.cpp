@@ -5,11 +5,11 @@
 #include <set>
 #include <thread>
 
-#include "framework/checks/op_cases.h"
-#include "framework/core/parallel.h"
-#include "framework/ops/ops.h"
-#include "tests/affinity.h"
-#include "tests/support.h"
+#include "bonsai/framework/checks/op_cases.h"
+#include "bonsai/framework/core/parallel.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/affinity.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {

@@ -1,8 +1,8 @@
 // What tools/quickstart shows: in about a minute a decoder learns to write tales.
 #include <fstream>
 
-#include "data/tales.h"
-#include "tests/program.h"
+#include "bonsai/data/tales.h"
+#include "bonsai/tests/program.h"
 
 namespace bonsai::test {
 namespace {

@@ -4,11 +4,11 @@
 #include <array>
 #include <set>
 
-#include "framework/autograd/dispatch.h"
-#include "tests/support.h"
-#include "trainers/generate.h"
-#include "trainers/schedule.h"
-#include "trainers/trainer.h"
+#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/tests/support.h"
+#include "bonsai/trainers/generate.h"
+#include "bonsai/trainers/schedule.h"
+#include "bonsai/trainers/trainer.h"
 
 namespace bonsai::test {
 namespace {
@@ -41,8 +41,8 @@ class Rows : public Task {
         targets[static_cast<size_t>(r * kBlock + t)] = kIgnore;
     return batch;
   }
-  Evaluation evaluate(Decoder&, int64_t, int64_t, const Poll&) const override { return {}; }
-  std::string sample(Decoder&, uint64_t, const Poll&) const override { return {}; }
+  Evaluation evaluate(Transformer&, int64_t, int64_t, const Poll&) const override { return {}; }
+  std::string sample(Transformer&, uint64_t, const Poll&) const override { return {}; }
 
  private:
   std::function<int64_t(int64_t)> counted_;
@@ -206,7 +206,7 @@ StepResult step_of(std::shared_ptr<Task> task, int64_t rows, int64_t batch_size,
   RunConfig run = small_run(std::move(task));
   run.model.tie_embeddings = false;
   run.trainer.batch_size = batch_size;
-  run.trainer.accumulation = rows / batch_size;
+  run.trainer.gradient_accumulation = rows / batch_size;
   run.trainer.dtype = dtype;
   run.schedule.learning_rate = run.schedule.min_learning_rate = 0;
   Trainer trainer(run);
@@ -286,10 +286,10 @@ class SameRows final : public Rows {
 };
 
 // The losses of steps 0, 1 and 2 at rate 0, where only dropout can tell one from another.
-std::vector<double> losses_under_dropout(int64_t accumulation, int64_t seed) {
+std::vector<double> losses_under_dropout(int64_t gradient_accumulation, int64_t seed) {
   RunConfig run = small_run(std::make_shared<SameRows>());
   run.model.dropout = 0.5;
-  run.trainer.accumulation = accumulation;
+  run.trainer.gradient_accumulation = gradient_accumulation;
   run.trainer.seed = seed;
   run.schedule.learning_rate = run.schedule.min_learning_rate = 0;
   Trainer trainer(run);
@@ -304,9 +304,9 @@ std::vector<double> losses_under_dropout(int64_t accumulation, int64_t seed) {
 
 TEST(Trainer, EveryStepAndMicroBatchDropsOtherElements) {
   std::set<double> all;
-  for (const int64_t accumulation : {1, 2, 3})
+  for (const int64_t gradient_accumulation : {1, 2, 3})
     for (const int64_t seed : {1, 2})
-      for (const double loss : losses_under_dropout(accumulation, seed)) all.insert(loss);
+      for (const double loss : losses_under_dropout(gradient_accumulation, seed)) all.insert(loss);
   // Dropout that is equal in every micro-batch has the same mean for any number of them.
   EXPECT_EQ(all.size(), 18u);
 }
@@ -314,7 +314,7 @@ TEST(Trainer, EveryStepAndMicroBatchDropsOtherElements) {
 TEST(Trainer, AsksForEachMicroBatchByItsNumber) {
   const auto task = std::make_shared<SameRows>();
   RunConfig run = small_run(task);
-  run.trainer.accumulation = 2;
+  run.trainer.gradient_accumulation = 2;
   run.trainer.seed = 5;
   Trainer trainer(run);
   trainer.step(3), trainer.step(4);
@@ -328,9 +328,9 @@ TEST(Trainer, ALossThatIsNotFiniteStopsTheStepThoughEveryGradientIs) {
     planted = bad;
     const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
       static const auto real = table.cross_entropy.run;
-      table.cross_entropy.run = [](View logits, View target, const CrossEntropy& options, MutView loss, MutView stats,
-                                   Faults* faults) {
-        real(logits, target, options, loss, stats, faults);
+      table.cross_entropy.run = [](View logits, View target, const kernel::CrossEntropy& options, MutView loss, MutView stats,
+                                   IndexError* index_error) {
+        real(logits, target, options, loss, stats, index_error);
         loss.as<float>()[0] = planted;
       };
     });
@@ -374,7 +374,7 @@ TEST(Trainer, TheFirstBadValueIsNamedWithItsLayer) {
 TEST(Trainer, TraceNonfiniteStopsForAValueThatTheLossDoesNotShow) {
   const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
     static const auto real = table.gemm.run;
-    table.gemm.run = [](const Gemm& g) {
+    table.gemm.run = [](const kernel::Gemm& g) {
       real(g);
       if (g.n == 65 && g.m % kBlock == 0) static_cast<float*>(g.c)[(g.m - 1) * g.ldc] = INFINITY;
     };
@@ -421,40 +421,40 @@ TEST(Generate, TokensAreDrawnAsOftenAsTheirProbabilitySays) {
 // With equal logits a token is its random number alone.
 TEST(Generate, EveryTokenHasARandomNumberOfItsOwn) {
   Module root;
-  Decoder decoder{&root, "", {.vocab_size = 50, .block_size = 8, .n_layers = 1, .n_heads = 1, .d_model = 4, .deviation = 0}};
+  Transformer transformer{&root, "", {.vocab_size = 50, .block_size = 8, .n_layers = 1, .n_heads = 1, .d_model = 4, .init_std = 0}};
   std::vector<std::vector<int32_t>> texts;
   for (const uint64_t seed : {1, 2}) {
-    texts.push_back(generate(decoder, {0}, 200, {.seed = seed}));  // within the block and beyond it
+    texts.push_back(generate(transformer, {0}, 200, {.seed = seed}));  // within the block and beyond it
     for (uint64_t i = 0; i < 200; ++i)
       EXPECT_EQ(texts.back()[i + 1], choose_token(std::vector<double>(50, 0.0), {.seed = seed}, i));
     EXPECT_GE(std::set<int32_t>(texts.back().begin(), texts.back().end()).size(), 45u);
-    EXPECT_EQ(generate(decoder, {0}, 200, {.seed = seed}), texts.back());
+    EXPECT_EQ(generate(transformer, {0}, 200, {.seed = seed}), texts.back());
   }
   EXPECT_NE(texts[0], texts[1]);
 }
 
 TEST(Generate, OnlyTheLastBlockOfALongTextIsSeen) {
   Module root;
-  Decoder decoder{
+  Transformer transformer{
       &root,
       "",
-      {.vocab_size = 10, .block_size = 8, .n_layers = 1, .n_heads = 2, .d_model = 8, .deviation = 1}};
+      {.vocab_size = 10, .block_size = 8, .n_layers = 1, .n_heads = 2, .d_model = 8, .init_std = 1}};
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < 20; ++i) prompt.push_back(i * 7 % 10);
   const auto last = [](const std::vector<int32_t>& ids, int64_t n) {
     return std::vector<int32_t>(ids.end() - n, ids.end());
   };
   for (const GenerateOptions& options : {GenerateOptions{.temperature = 0}, GenerateOptions{.seed = 3}}) {
-    const auto whole = generate(decoder, prompt, 12, options),
-               end = generate(decoder, last(prompt, 8), 12, options);
+    const auto whole = generate(transformer, prompt, 12, options),
+               end = generate(transformer, last(prompt, 8), 12, options);
     EXPECT_EQ(last(whole, 20), end);
-    EXPECT_EQ(generate(decoder, {1}, 50, options).size(), 51u);
-    EXPECT_EQ(generate(decoder, last(prompt, 9), 1, options).size(), 10u);
+    EXPECT_EQ(generate(transformer, {1}, 50, options).size(), 51u);
+    EXPECT_EQ(generate(transformer, last(prompt, 9), 1, options).size(), 10u);
   }
-  EXPECT_NE(error_of([&] { generate(decoder, {}, 1, {}); }).find("at least one token"), std::string::npos);
+  EXPECT_NE(error_of([&] { generate(transformer, {}, 1, {}); }).find("at least one token"), std::string::npos);
   Context context;
   const std::string error = error_of([&] {
-    decoder(tensor({1, 9}, std::vector<double>(9), DType::i32), context);
+    transformer(tensor({1, 9}, std::vector<double>(9), DType::i32), context);
   });
   EXPECT_NE(error.find("9"), std::string::npos) << error;
   EXPECT_NE(error.find("8"), std::string::npos) << error;

@@ -1,6 +1,6 @@
 // A parameter that no gradient reaches is never trained: a run says so at its first step.
-#include "layers/registry.h"
-#include "tests/training.h"
+#include "bonsai/layers/registry.h"
+#include "bonsai/tests/training.h"
 
 namespace bonsai::test {
 namespace {
@@ -49,7 +49,7 @@ TEST(Unreached, TheFirstStepNamesParametersThatNoGradientReaches) {
 TEST(Unreached, AGradientReachesEveryParameterOfTheShippedConfigs) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(BONSAI_SOURCE_DIR "/configs")) {
     if (entry.path().extension() != ".yaml") continue;
-    RunConfig config = load_run(ConfigFile(entry.path()), {"trainer.batch_size=1", "trainer.accumulation=1"});
+    RunConfig config = load_run(ConfigFile(entry.path()), {"trainer.batch_size=1", "trainer.gradient_accumulation=1"});
     if (!config.data->file().empty()) config.data = TinyRun().config.data;
     if (config.task == "language_model") config.model.block_size = 8;
     config.model.n_layers = 1, config.model.d_model = 8 * config.model.n_heads;

@@ -1,5 +1,5 @@
 // What the program says to a wrong word, a wrong kind of file, a wrong environment or a model that fits no machine.
-#include "tests/program.h"
+#include "bonsai/tests/program.h"
 
 namespace bonsai::test {
 namespace {

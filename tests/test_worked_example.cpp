@@ -1,7 +1,7 @@
 // "The cat sat": attention by hand, with every number written out.
-#include "framework/ops/ops.h"
-#include "layers/attention.h"
-#include "tests/support.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/attention.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {

@@ -4,10 +4,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "framework/config/yaml.h"
-#include "tests/folder.h"
-#include "tests/support.h"
-#include "trainers/loop.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/tests/folder.h"
+#include "bonsai/tests/support.h"
+#include "bonsai/trainers/loop.h"
 
 namespace bonsai::test {
 
@@ -26,7 +26,7 @@ inline void write(const std::filesystem::path& file, const std::string& text) {
 constexpr const char* kTinyRun = R"(task: language_model
 model: {n_layers: 1, n_heads: 2, d_model: 16, block_size: 8, dropout: 0.2}
 data: {source: tales, characters: 2000}
-trainer: {max_steps: 20, batch_size: 2, accumulation: 2, eval_interval: 4, eval_batches: 2,
+trainer: {max_steps: 20, batch_size: 2, gradient_accumulation: 2, eval_interval: 4, eval_batches: 2,
           checkpoint_interval: 5, log_interval: 1}
 schedule: {warmup_steps: 3, learning_rate: 1e-2, min_learning_rate: 1e-3}
 )";
@@ -58,14 +58,14 @@ class WatchedTask final : public Task {
     if (on_batch) on_batch(index);
     return task_->batch(index, batch_size);
   }
-  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+  Evaluation evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
                       const Poll& poll) const override {
     if (evaluations_ < losses.size()) return {.loss = losses[evaluations_++]};
-    if (part_and_whole) return {.loss = most_batches == 0 ? 9.0 : static_cast<double>(5 - evaluations_++ % 5)};
-    return task_->evaluate(model, batch_size, most_batches,
-                           watched(most_batches > 0 ? "evaluation" : "full evaluation", poll));
+    if (part_and_whole) return {.loss = max_batches == 0 ? 9.0 : static_cast<double>(5 - evaluations_++ % 5)};
+    return task_->evaluate(model, batch_size, max_batches,
+                           watched(max_batches > 0 ? "evaluation" : "full evaluation", poll));
   }
-  std::string sample(Decoder& model, uint64_t seed, const Poll& poll) const override {
+  std::string sample(Transformer& model, uint64_t seed, const Poll& poll) const override {
     if (sample_fails) throw Error("nothing can be written");
     return task_->sample(model, seed, watched("sample", poll));
   }

@@ -1,8 +1,8 @@
 // bonsai audit CONFIG: proves that no position of the model sees its future, another row, padding or another document.
 #include <fmt/format.h>
 
-#include "tools/command.h"
-#include "trainers/audit.h"
+#include "bonsai/tools/command.h"
+#include "bonsai/trainers/audit.h"
 
 namespace bonsai {
 

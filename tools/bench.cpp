@@ -10,12 +10,12 @@
 #include <csignal>
 #include <optional>
 
-#include "framework/config/yaml.h"
-#include "framework/core/parallel.h"
-#include "tools/command.h"
-#include "tools/profile.h"
-#include "trainers/generate.h"
-#include "trainers/loop.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/framework/core/parallel.h"
+#include "bonsai/tools/command.h"
+#include "bonsai/tools/profile.h"
+#include "bonsai/trainers/generate.h"
+#include "bonsai/trainers/loop.h"
 
 namespace bonsai {
 namespace {

@@ -11,12 +11,12 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "framework/backend/backend.h"
-#include "framework/config/yaml.h"
-#include "framework/core/parallel.h"
-#include "framework/core/quote.h"
-#include "tools/command.h"
-#include "trainers/progress.h"
+#include "bonsai/framework/backend/backend.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/framework/core/parallel.h"
+#include "bonsai/framework/core/quote.h"
+#include "bonsai/tools/command.h"
+#include "bonsai/trainers/progress.h"
 
 namespace {
 
@@ -118,6 +118,7 @@ int main(int argc, char** argv) {
   bonsai::add_audit(program);
   bonsai::add_bench(program);
   bonsai::add_config(program);
+  bonsai::add_convert(program);
   bonsai::add_doctor(program);
   try {
     check_words(program, {argv + 1, argv + argc});

@@ -1,4 +1,4 @@
-#include "tools/command.h"
+#include "bonsai/tools/command.h"
 
 #include <fmt/format.h>
 
@@ -6,13 +6,13 @@
 #include <charconv>
 #include <limits>
 
-#include "framework/backend/backend.h"
-#include "framework/config/print.h"
-#include "framework/config/yaml.h"
-#include "framework/core/limits.h"
-#include "framework/core/parallel.h"
-#include "trainers/loop.h"
-#include "trainers/progress.h"
+#include "bonsai/framework/backend/backend.h"
+#include "bonsai/framework/config/print.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/framework/core/limits.h"
+#include "bonsai/framework/core/parallel.h"
+#include "bonsai/trainers/loop.h"
+#include "bonsai/trainers/progress.h"
 
 namespace bonsai {
 namespace {
@@ -151,12 +151,12 @@ CLI::Option* add_device(CLI::App& command, Device& device) {
 LoadedModel::LoadedModel(const std::string& path, Device device)
     : checkpoint(path),
       root(checkpoint.build((open_device(device), device))),
-      decoder(&root, "", checkpoint.config().model) {
-  checkpoint.load_model(decoder);
+      transformer(&root, "", checkpoint.config().model) {
+  checkpoint.load_model(transformer);
 }
 
 Batch prompt_of(const LoadedModel& model, const std::string& option, const std::string& text) {
-  const int64_t most = model.decoder.config().block_size;
+  const int64_t most = model.transformer.config().block_size;
   try {
     Batch batch = model.checkpoint.config().data->prompt(*model.checkpoint.tokenizer(), text);
     if (!batch.source || batch.source.size(1) <= most) return batch;
@@ -174,9 +174,9 @@ std::vector<int32_t> written_by(LoadedModel& model, const Batch& batch, int64_t 
   const Task& task = *model.checkpoint.config().data;
   const int32_t end = task.end_token(*model.checkpoint.tokenizer());
   const auto begin = batch.inputs.span<int32_t>();
-  count = std::min(count, task.answer_length(batch, model.decoder.config().block_size));
+  count = std::min(count, task.answer_length(batch, model.transformer.config().block_size));
   return generate(
-      model.decoder, {begin.begin(), begin.end()}, count, options, [end](int32_t id) { return id != end; },
+      model.transformer, {begin.begin(), begin.end()}, count, options, [end](int32_t id) { return id != end; },
       source_of(batch));
 }
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "trainers/checkpoint.h"
-#include "trainers/generate.h"
+#include "bonsai/trainers/checkpoint.h"
+#include "bonsai/trainers/generate.h"
 
 namespace bonsai {
 
@@ -19,6 +19,7 @@ void add_gradcheck(CLI::App& program);
 void add_audit(CLI::App& program);
 void add_bench(CLI::App& program);
 void add_config(CLI::App& program);
+void add_convert(CLI::App& program);
 void add_doctor(CLI::App& program);
 
 // What an option takes: anything else is one sentence and exit status 2.
@@ -57,7 +58,7 @@ struct LoadedModel {
   explicit LoadedModel(const std::string& path, Device device = {});
   Checkpoint checkpoint;
   Module root;
-  Decoder decoder;
+  Transformer transformer;
 };
 
 // What the model is given of an option's text. A ConfigError names the option if the text is not in its alphabet or no

@@ -1,8 +1,8 @@
 // bonsai config check|explain|schema|keys: what a file says, and what can be said.
 #include <fmt/format.h>
 
-#include "framework/config/print.h"
-#include "tools/command.h"
+#include "bonsai/framework/config/print.h"
+#include "bonsai/tools/command.h"
 
 namespace bonsai {
 

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <fstream>
 
-#include "framework/backend/backend.h"
-#include "framework/core/limits.h"
-#include "framework/core/parallel.h"
-#include "tools/command.h"
+#include "bonsai/framework/backend/backend.h"
+#include "bonsai/framework/core/limits.h"
+#include "bonsai/framework/core/parallel.h"
+#include "bonsai/tools/command.h"
 
 namespace bonsai {
 namespace {

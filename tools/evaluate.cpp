@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "framework/config/yaml.h"
-#include "tools/command.h"
-#include "trainers/loop.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/tools/command.h"
+#include "bonsai/trainers/loop.h"
 
 namespace bonsai {
 namespace {
@@ -69,7 +69,7 @@ void add_evaluate(CLI::App& program) {
       prepare_data(config, model.checkpoint.tokenizer());
     }
     check_memory(config, Use::evaluation);
-    const Evaluation e = config.data->evaluate(model.decoder, config.trainer.batch_size, 0);
+    const Evaluation e = config.data->evaluate(model.transformer, config.trainer.batch_size, 0);
     check(std::isfinite(e.loss), model.checkpoint.file().string(),
           "its loss is not finite; the model has diverged, use an earlier checkpoint");
     fmt::print("val_loss {:.6f}\n", e.loss);

@@ -1,8 +1,8 @@
 // bonsai generate CHECKPOINT: text from a trained model.
 #include <fmt/format.h>
 
-#include "framework/config/yaml.h"
-#include "tools/command.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/tools/command.h"
 
 namespace bonsai {
 

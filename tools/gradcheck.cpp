@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "framework/backend/backend.h"
-#include "framework/config/yaml.h"
-#include "layers/check_model.h"
-#include "tools/command.h"
+#include "bonsai/framework/backend/backend.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/layers/check_model.h"
+#include "bonsai/tools/command.h"
 
 namespace bonsai {
 namespace {
@@ -49,7 +49,7 @@ void add_gradcheck(CLI::App& program) {
   command->callback([a] {
     RunConfig config = a->load();
     prepare_data_or_vocabulary(config);
-    DecoderConfig& model = config.model;
+    TransformerConfig& model = config.model;
     if (const double count = parameter_count(model); count > kLargeModel) {
       constexpr int64_t kTokens = 1024;
       fmt::print("{:.1f} million parameters:", count / 1e6);
@@ -64,25 +64,25 @@ void add_gradcheck(CLI::App& program) {
     const Device device = config.device.device();
     open_device(device);
     Module root({.dtype = DType::f64, .device = device, .seed = static_cast<uint64_t>(config.trainer.seed)});
-    Decoder decoder{&root, "", model};
-    if (!a->layer.empty() && !has_path(decoder, a->layer))
+    Transformer transformer{&root, "", model};
+    if (!a->layer.empty() && !has_path(transformer, a->layer))
       throw ConfigError(fmt::format("{}: the model has no layer {}", a->path, a->layer));
     const int64_t time = std::min(a->tokens, model.block_size);
     const Tensor ids = some_ids("gradcheck ids", time, model.vocab_size, device);
     Context context{.training = true, .random = {.seed = 1}};
-    if (decoder.encoder) {  // one longer than the target, its last token padding
+    if (transformer.encoder) {  // one longer than the target, its last token padding
       const int64_t source = std::min(a->tokens + 1, model.block_size);
-      std::vector<int32_t> attend(static_cast<size_t>(source), 1);
-      attend.back() = source == 1;
+      std::vector<int32_t> padding_mask(static_cast<size_t>(source), 1);
+      padding_mask.back() = source == 1;
       context.source = {.ids = some_ids("gradcheck source", source, model.vocab_size, device),
-                        .attend = from<int32_t>({1, source}, attend, device)};
+                        .padding_mask = from<int32_t>({1, source}, padding_mask, device)};
     }
     const ModelCheckOptions options{
         .gradcheck = a->options, .layer = a->layer, .progress = [](const std::string& text) {
           fmt::print("{}", text);
           std::fflush(stdout);
         }};
-    const ModelCheck check = check_model(a->path, decoder, ids, context, options);
+    const ModelCheck check = check_model(a->path, transformer, ids, context, options);
     fmt::print("{}", check.text());
     if (!check.passed()) throw CLI::RuntimeError(1);
   });

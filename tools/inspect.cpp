@@ -5,24 +5,24 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "framework/config/yaml.h"
-#include "framework/core/quote.h"
-#include "tools/command.h"
-#include "trainers/loop.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/framework/core/quote.h"
+#include "bonsai/tools/command.h"
+#include "bonsai/trainers/loop.h"
 
 namespace bonsai {
 namespace {
 
-void print_model(Decoder& decoder, const RunConfig& config) {
+void print_model(Transformer& transformer, const RunConfig& config) {
   int64_t total = 0, decayed = 0, decayed_tensors = 0, others = 0;
   fmt::print("{:<40} {:<16} {:>10}  decay\n", "parameter", "shape", "elements");
-  for (Parameter* p : decoder.parameters()) {
+  for (Parameter* p : transformer.parameters()) {
     fmt::print("{:<40} {:<16} {:>10}  {}\n", p->path, p->value.shape().str(), p->value.elements(),
                p->decay ? "yes" : "no");
     total += p->value.elements();
     p->decay ? ++decayed_tensors, decayed += p->value.elements() : ++others;
   }
-  const DecoderConfig& m = config.model;
+  const TransformerConfig& m = config.model;
   const int64_t tables = m.n_encoder_layers > 0 ? 2 : 1;  // of learned positions
   const auto embeddings =
       static_cast<double>(m.position == "learned" ? tables * m.block_size * m.d_model : 0) +
@@ -69,7 +69,7 @@ std::vector<std::string> tokens_of(const Tensor& ids, const Tokenizer& tokenizer
 
 // What the model is given for a text: with a source, the answer that it writes itself.
 Batch reading(LoadedModel& model, const std::string& text) {
-  const int64_t most = model.decoder.config().block_size;
+  const int64_t most = model.transformer.config().block_size;
   Batch batch = prompt_of(model, "--attention", text);
   if (batch.inputs.size(1) > most)
     throw ConfigError(
@@ -86,7 +86,7 @@ void print_attention(LoadedModel& model, const std::string& text, const std::str
   std::map<std::string, Tensor> weights;
   Context context;
   context.source = source_of(batch), context.weights = &weights;
-  model.decoder(batch.inputs, context);
+  model.transformer(batch.inputs, context);
   if (!layer.empty() && !weights.contains(layer))
     throw ConfigError(fmt::format("--layer: no attention layer is called {}", layer));
 
@@ -145,8 +145,8 @@ void add_inspect(CLI::App& program) {
       RunConfig config = a->load();
       prepare_data_or_vocabulary(config);
       Module root;
-      Decoder decoder{&root, "", config.model};
-      print_model(decoder, config);
+      Transformer transformer{&root, "", config.model};
+      print_model(transformer, config);
     } else {
       if (!a->settings.empty() || !a->device.empty() || a->threads >= 0)
         throw ConfigError("--set, --device and --threads are for a config, and " + a->path +
@@ -157,7 +157,7 @@ void add_inspect(CLI::App& program) {
       fmt::print("{}: step {}, {}\n\n", model.checkpoint.file().string(), progress.step,
                  std::isfinite(progress.best_loss) ? fmt::format("best validation loss {:.4f}", progress.best_loss)
                                                    : "not evaluated yet");
-      print_model(model.decoder, model.checkpoint.config());
+      print_model(model.transformer, model.checkpoint.config());
     }
   });
 }

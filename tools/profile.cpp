@@ -1,4 +1,4 @@
-#include "tools/profile.h"
+#include "bonsai/tools/profile.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "framework/autograd/profile.h"
+#include "bonsai/framework/autograd/profile.h"
 
 namespace bonsai {
 

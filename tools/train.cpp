@@ -1,10 +1,10 @@
 // bonsai train CONFIG: trains a model. bonsai train --resume RUN: goes on with a run.
 #include <fmt/format.h>
 
-#include "framework/config/yaml.h"
-#include "tools/command.h"
-#include "trainers/loop.h"
-#include "trainers/progress.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/tools/command.h"
+#include "bonsai/trainers/loop.h"
+#include "bonsai/trainers/progress.h"
 
 namespace bonsai {
 namespace {

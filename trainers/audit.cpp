@@ -1,12 +1,12 @@
-#include "trainers/audit.h"
+#include "bonsai/trainers/audit.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "framework/backend/backend.h"
-#include "framework/core/rng.h"
-#include "framework/ops/ops.h"
-#include "layers/cache.h"
+#include "bonsai/framework/backend/backend.h"
+#include "bonsai/framework/core/rng.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/cache.h"
 
 namespace bonsai {
 namespace {
@@ -21,25 +21,25 @@ Tensor stand_in(const Tensor& x, int64_t time, int64_t width) {
 }
 
 Context context_of(const AuditConditions& c) {
-  return {.attend = c.attend, .documents = c.documents, .attention_scale = c.attention_scale};
+  return {.padding_mask = c.padding_mask, .segment_ids = c.segment_ids, .attention_scale = c.attention_scale};
 }
 
 // Weights that start at a constant, such as a gate at 0, would hide what they scale.
-void stir(Decoder& decoder) {
-  for (Parameter* p : decoder.parameters()) {
+void stir(Transformer& transformer) {
+  for (Parameter* p : transformer.parameters()) {
     const std::vector<double> first = p->value.alias({std::min<int64_t>(2, p->value.elements())}).values();
     if (first.empty() || first.front() != first.back()) continue;
     std::vector<double> values = p->value.values();
     const RandomKey key = random_key(1, "audit " + p->path);
-    for (size_t i = 0; i < values.size(); ++i) values[i] += DecoderConfig{}.deviation * random_normal(key, i);
+    for (size_t i = 0; i < values.size(); ++i) values[i] += TransformerConfig{}.init_std * random_normal(key, i);
     copy_into(tensor(p->value.shape(), values, p->value.dtype(), p->value.device()), p->value);
   }
 }
 
 // Audits the decoder and, if there is one, the encoder and what the decoder sees of the source.
-std::vector<AuditReport> audit_leaks(const std::string& name, Decoder& decoder, bool quick) {
-  const DecoderConfig& config = decoder.config();
-  const bool encoder = decoder.encoder != nullptr;
+std::vector<AuditReport> audit_leaks(const std::string& name, Transformer& transformer, bool quick) {
+  const TransformerConfig& config = transformer.config();
+  const bool encoder = transformer.encoder != nullptr;
   const int64_t time = config.block_size, width = config.d_model;
   // A pass over p positions computes p * time tokens. Six are three patterns of hidden inputs, twice.
   AuditOptions options;
@@ -47,48 +47,48 @@ std::vector<AuditReport> audit_leaks(const std::string& name, Decoder& decoder, 
   options.positions = std::min(time, std::max<int64_t>(6, tokens / time));
   options.positions_further = std::min<int64_t>(!quick ? 64 : encoder ? 6 : 8, options.positions);
   options.sees_next = config.window != 1;
-  options.device = decoder.build().device;
+  options.device = transformer.build().device;
   std::vector<AuditReport> reports;
   const auto audit = [&](const std::string& part, const AuditedFunction& f) {
-    reports.push_back(leak_audit(name + part, f, time, width, decoder.build().dtype, options));
+    reports.push_back(leak_audit(name + part, f, time, width, transformer.build().dtype, options));
   };
 
   audit("", [&](const Tensor& x, const AuditConditions& conditions) {
     Context context = context_of(conditions);
-    if (encoder) context.source = {.features = stand_in(x, time, width), .documents = conditions.documents};
-    return decoder.head(decoder.trunk(x, context), context);
+    if (encoder) context.source = {.features = stand_in(x, time, width), .segment_ids = conditions.segment_ids};
+    return transformer.head(transformer.trunk(x, context), context);
   });
   if (!encoder) return reports;
   options.causal = false;
   audit(", its encoder", [&](const Tensor& x, const AuditConditions& conditions) {
     Context context = context_of(conditions);
-    return decoder.encoder->trunk(x, context);
+    return transformer.encoder->trunk(x, context);
   });
   options.outputs = time;
   audit(", what it sees of a source", [&](const Tensor& x, const AuditConditions& conditions) {
     Context context = context_of(conditions);
-    const Tensor features = decoder.encoder->trunk(x, context);
-    context.attend = {}, context.documents = conditions.output_documents;
-    context.source = {.features = features, .attend = conditions.attend, .documents = conditions.documents};
-    return decoder.head(decoder.trunk(stand_in(x, time, width), context), context);
+    const Tensor features = transformer.encoder->trunk(x, context);
+    context.padding_mask = {}, context.segment_ids = conditions.output_segment_ids;
+    context.source = {.features = features, .padding_mask = conditions.padding_mask, .segment_ids = conditions.segment_ids};
+    return transformer.head(transformer.trunk(stand_in(x, time, width), context), context);
   });
   return reports;
 }
 
-AuditReport audit_feed_forward(const std::string& name, Decoder& decoder, int64_t time, int64_t passes) {
-  Layer& layer = *decoder.stack.blocks().front().mlp;
+AuditReport audit_feed_forward(const std::string& name, Transformer& transformer, int64_t time, int64_t passes) {
+  Layer& layer = *transformer.stack.blocks().front().mlp;
   const auto f = [&](const Tensor& x, const AuditConditions& conditions) {
     Context context = context_of(conditions);
     return layer(x, context);
   };
-  const Build& build = decoder.build();
-  AuditReport report = position_wise_audit(name + ", " + layer.path() + " by itself", f, time, decoder.config().d_model,
+  const Build& build = transformer.build();
+  AuditReport report = position_wise_audit(name + ", " + layer.path() + " by itself", f, time, transformer.config().d_model,
                                            passes, build.dtype, {.device = build.device});
   if (!report.faults.empty())
     report.faults.push_back(fmt::format(
         "if {} is meant to, declare `static constexpr bool position_wise = false;` in its class: text is then generated "
         "without the key/value cache",
-        decoder.config().mlp));
+        transformer.config().mlp));
   return report;
 }
 
@@ -107,27 +107,27 @@ Tensor some_ids(int64_t count, int64_t vocabulary, Device device) {
 }
 
 // Logits of a few tokens, passed one and five at a time as generation passes them, against those of one pass over all.
-AuditReport audit_passes(const std::string& name, Decoder& decoder) {
-  const int64_t tokens = std::min<int64_t>(8, decoder.config().block_size);
-  const Tensor ids = some_ids(tokens, decoder.config().vocab_size, decoder.build().device);
+AuditReport audit_passes(const std::string& name, Transformer& transformer) {
+  const int64_t tokens = std::min<int64_t>(8, transformer.config().block_size);
+  const Tensor ids = some_ids(tokens, transformer.config().vocab_size, transformer.build().device);
   Context start;
-  if (decoder.encoder) start.source.ids = ids, start.source.features = decoder.encode(start);
+  if (transformer.encoder) start.source.ids = ids, start.source.features = transformer.encode(start);
   const auto pass = [&](Context context, int64_t end) {
-    return decoder(slice(ids, 1, context.first_position, end), context);
+    return transformer(slice(ids, 1, context.first_position, end), context);
   };
   const Tensor whole = pass(start, tokens);
 
   AuditReport report;
-  report.name = name + fmt::format(", passes {} the key/value cache", decoder.cacheable() ? "with" : "without");
+  report.name = name + fmt::format(", passes {} the key/value cache", transformer.cacheable() ? "with" : "without");
   report.checked = fmt::format("{} tokens, one and five per pass", tokens), report.positions = tokens;
-  const double scale = largest(whole), most = decoder.build().dtype == DType::f64 ? 1e-9 : 1e-4;
+  const double scale = largest(whole), most = transformer.build().dtype == DType::f64 ? 1e-9 : 1e-4;
   if (scale == 0 || !std::isfinite(scale)) report.missing.push_back("the logits are all 0, or not finite");
   for (const int64_t piece : {1, 5}) {
     KeyValueCache cache(tokens);
     for (int64_t at = 0, end = 0; at < tokens; at = end) {
       end = std::min(tokens, at + piece);
       Context context = start;
-      if (decoder.cacheable()) context.cache = &cache, context.first_position = at;
+      if (transformer.cacheable()) context.cache = &cache, context.first_position = at;
       const Tensor all = pass(context, end), last = slice(all, 1, all.size(1) - (end - at), all.size(1));
       const double error = largest(sub(last, slice(whole, 1, at, end))) / scale;
       if (error <= most) continue;
@@ -144,28 +144,28 @@ AuditReport audit_passes(const std::string& name, Decoder& decoder) {
 
 }  // namespace
 
-std::vector<AuditReport> audit_model(const std::string& name, DecoderConfig config, DType dtype,
+std::vector<AuditReport> audit_model(const std::string& name, TransformerConfig config, DType dtype,
                                      AuditExtent extent, Device device) {
-  int64_t most_layers = std::max(config.n_layers, config.n_encoder_layers);
-  if (parameter_count(config) > kLargeModel) most_layers = 1;
+  int64_t max_layers = std::max(config.n_layers, config.n_encoder_layers);
+  if (parameter_count(config) > kLargeModel) max_layers = 1;
   const bool quick = extent == AuditExtent::quick, encoder = config.n_encoder_layers > 0;
-  if (quick) most_layers = std::min<int64_t>(most_layers, encoder ? 1 : 2);  // the others are like them
-  config.n_layers = std::min(config.n_layers, most_layers);
-  config.n_encoder_layers = std::min(config.n_encoder_layers, most_layers);
+  if (quick) max_layers = std::min<int64_t>(max_layers, encoder ? 1 : 2);  // the others are like them
+  config.n_layers = std::min(config.n_layers, max_layers);
+  config.n_encoder_layers = std::min(config.n_encoder_layers, max_layers);
   config.vocab_size =
       std::min<int64_t>(config.vocab_size, 65);  // the head sees one position, whatever its width
-  config.deviation = DecoderConfig{}.deviation;  // weights of zero, or huge ones, would prove nothing
+  config.init_std = TransformerConfig{}.init_std;  // weights of zero, or huge ones, would prove nothing
   open_device(device);
   Module root({.dtype = dtype, .device = device});
-  Decoder decoder(&root, "", config);
-  for (Parameter* p : decoder.parameters())
+  Transformer transformer(&root, "", config);
+  for (Parameter* p : transformer.parameters())
     p->trainable = false;  // only gradients of positions are asked for
-  stir(decoder);
+  stir(transformer);
 
-  std::vector<AuditReport> reports = audit_leaks(name, decoder, quick);
-  if (decoder.cacheable())
-    reports.push_back(audit_feed_forward(name, decoder, config.block_size, quick ? 1 : 16));
-  reports.push_back(audit_passes(name, decoder));
+  std::vector<AuditReport> reports = audit_leaks(name, transformer, quick);
+  if (transformer.cacheable())
+    reports.push_back(audit_feed_forward(name, transformer, config.block_size, quick ? 1 : 16));
+  reports.push_back(audit_passes(name, transformer));
   return reports;
 }
 

@@ -1,8 +1,8 @@
 // The audit of a config's model, on fresh weights: what it may see depends on its structure alone.
 #pragma once
 
-#include "framework/checks/audit.h"
-#include "layers/decoder.h"
+#include "bonsai/framework/checks/audit.h"
+#include "bonsai/layers/transformer.h"
 
 namespace bonsai {
 
@@ -14,7 +14,7 @@ enum class AuditExtent {
 // Leaks of the decoder; with an encoder also of the encoder and of what the decoder sees of the source. Then whether the
 // feed-forward layer is position-wise, unless it is declared not to be, and whether logits do not depend on how the
 // tokens are split into passes: text is the same with the key/value cache and without.
-std::vector<AuditReport> audit_model(const std::string& name, DecoderConfig config, DType dtype,
+std::vector<AuditReport> audit_model(const std::string& name, TransformerConfig config, DType dtype,
                                      AuditExtent extent, Device device = {});
 bool passed(const std::vector<AuditReport>& reports);
 std::string text(const std::vector<AuditReport>& reports);

@@ -1,4 +1,4 @@
-#include "trainers/checkpoint.h"
+#include "bonsai/trainers/checkpoint.h"
 
 #include <fmt/format.h>
 
@@ -9,14 +9,14 @@
 #include <fstream>
 #include <set>
 
-#include "framework/autograd/dispatch.h"
-#include "framework/config/print.h"
-#include "framework/config/yaml.h"
-#include "framework/core/checksum.h"
-#include "framework/core/quote.h"
-#include "framework/io/json.h"
-#include "framework/io/safetensors.h"
-#include "trainers/run_folder.h"
+#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/framework/config/print.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/framework/core/checksum.h"
+#include "bonsai/framework/core/quote.h"
+#include "bonsai/framework/io/json.h"
+#include "bonsai/framework/io/safetensors.h"
+#include "bonsai/trainers/run_folder.h"
 
 namespace bonsai {
 namespace {
@@ -116,7 +116,7 @@ bool is_checkpoint_file(const std::filesystem::path& path) {
 }
 
 void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const Progress& progress) {
-  Metadata metadata = {{"format", "bonsai checkpoint 1"},
+  Metadata metadata = {{"format", kCheckpointFormat},
                        {"config", dump_config(config_keys(trainer.config()))},
                        {"tokenizer", trainer.config().data->tokenizer()->serialise()},
                        {"data", nlohmann::json(trainer.config().data->identity()).dump()},
@@ -139,8 +139,11 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(find_file(path
   const std::string name = path_.string();
   const SafetensorsFile file(path_);
   const Metadata& metadata = file.metadata();
-  check(metadata.contains("format") && metadata.at("format") == "bonsai checkpoint 1", name,
-        "is a safetensors file, but not a checkpoint of Bonsai");
+  const auto format = metadata.find("format");
+  check(format == metadata.end() || format->second != kFirstFormat, name,
+        "was written by an earlier version; bonsai convert rewrites it");
+  check(format != metadata.end() && format->second == kCheckpointFormat, name,
+        "is a safetensors file, but not a checkpoint of this version of Bonsai");
   for (const std::string& tensor : file.names()) tensors_[tensor] = file.read(tensor);
   check(text(metadata, "checksum", name) == checkpoint_checksum(tensors_, metadata), name,
         "is damaged: its checksum does not match; use another checkpoint");
@@ -190,7 +193,7 @@ const Tensor& Checkpoint::tensor_for(const std::string& name, const Shape& shape
 }
 
 // All is looked at before anything changes.
-void Checkpoint::load_model(Decoder& model) const {
+void Checkpoint::load_model(Transformer& model) const {
   std::vector<std::pair<Parameter*, Tensor>> found;
   std::set<std::string> names;
   for (Parameter* p : model.parameters()) {

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "trainers/trainer.h"
+#include "bonsai/trainers/trainer.h"
 
 namespace bonsai {
 
@@ -17,6 +17,9 @@ struct Progress {
   int64_t evaluations_without_better = 0;
   Pending pending = Pending::nothing;
 };
+
+// The metadata's "format". `bonsai convert` rewrites files of the first format, which had other names for some keys.
+inline const std::string kCheckpointFormat = "bonsai checkpoint 2", kFirstFormat = "bonsai checkpoint 1";
 
 // Written to a temporary name, synced and renamed: a kill leaves this one or the one before.
 void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const Progress& progress);
@@ -50,7 +53,7 @@ class Checkpoint {
   Build build(Device device = {}) const;
 
   // A file of another model is an Error, and then nothing has changed.
-  void load_model(Decoder& model) const;
+  void load_model(Transformer& model) const;
   void load(Trainer& trainer) const;  // weights and moments
 
  private:

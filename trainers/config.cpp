@@ -1,4 +1,4 @@
-#include "trainers/config.h"
+#include "bonsai/trainers/config.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// What a YAML file of a run says. Defaults stand here; layers/decoder.h has the model's.
+// What a YAML file of a run says. Defaults stand here; layers/transformer.h has the model's.
 #pragma once
 
 #include <algorithm>
@@ -6,16 +6,16 @@
 #include <memory>
 #include <string>
 
-#include "framework/config/visit.h"
-#include "layers/decoder.h"
-#include "trainers/registry.h"
+#include "bonsai/framework/config/visit.h"
+#include "bonsai/layers/transformer.h"
+#include "bonsai/trainers/registry.h"
 
 namespace bonsai {
 
 struct TrainerConfig {
   int64_t max_steps = 1000;
   int64_t batch_size = 16;
-  int64_t accumulation = 1;
+  int64_t gradient_accumulation = 1;
   int64_t eval_interval = 100;
   int64_t eval_batches = 0;
   int64_t checkpoint_interval = 100;
@@ -33,7 +33,8 @@ struct TrainerConfig {
   void visit(V& v) {
     v("max_steps", max_steps, "optimizer steps", at_least(0));
     v("batch_size", batch_size, "sequences in a micro-batch", at_least(1));
-    v("accumulation", accumulation, "micro-batches a step; the loss is that of all their tokens", between(1, 65535));
+    v("gradient_accumulation", gradient_accumulation, "micro-batches a step; the loss is that of all their tokens", between(1, 65535));
+    v.renamed("accumulation", "gradient_accumulation");
     v("eval_interval", eval_interval, "steps between evaluations; 0 evaluates only at the end", at_least(0));
     v("eval_batches", eval_batches, "batches of an evaluation, always the same; 0 takes all. With a number, the end adds val_loss_full, over all", at_least(0));
     v("checkpoint_interval", checkpoint_interval, "steps between checkpoints; 0 saves only at the end", at_least(0));
@@ -110,7 +111,7 @@ struct DeviceConfig {
 
 struct RunConfig {
   std::string task = "language_model";
-  DecoderConfig model = {.vocab_size = 0};
+  TransformerConfig model = {.vocab_size = 0};
   std::shared_ptr<Task> data;  // has the data section's keys: those of the task
   TrainerConfig trainer;
   OptimizerConfig optimizer;

@@ -1,21 +1,21 @@
-#include "trainers/generate.h"
+#include "bonsai/trainers/generate.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "framework/ops/axes.h"
-#include "framework/ops/ops.h"
-#include "layers/cache.h"
+#include "bonsai/framework/ops/axes.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/cache.h"
 
 namespace bonsai {
 
 namespace {
 
-Context reading(Decoder& model, const Source& source) {
+Context reading(Transformer& model, const Source& source) {
   Context context;
   const Device device = model.build().device;
-  context.source = {source.ids.to(device), source.features.to(device), source.attend.to(device), source.documents.to(device)};
+  context.source = {source.ids.to(device), source.features.to(device), source.padding_mask.to(device), source.segment_ids.to(device)};
   if (model.encoder) context.source.features = model.encode(context);
   return context;
 }
@@ -72,7 +72,7 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& o, u
   return order[left - 1];
 }
 
-std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t count,
+std::vector<int32_t> generate(Transformer& model, std::vector<int32_t> ids, int64_t count,
                               const GenerateOptions& options, const std::function<bool(int32_t)>& go_on,
                               const Source& source, const Poll& poll) {
   check(!ids.empty(), "generate", "needs at least one token to begin with");
@@ -97,7 +97,7 @@ std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> ids, int64_t 
   return ids;
 }
 
-std::vector<std::vector<int32_t>> greedy(Decoder& model, const Tensor& ids, int64_t count,
+std::vector<std::vector<int32_t>> greedy(Transformer& model, const Tensor& ids, int64_t count,
                                          const Source& source, const Poll& poll) {
   check_axes("greedy", "ids", ids, "(batch,time)");
   check(ids.elements() > 0, "greedy", "needs rows of at least one token to begin with, got {}", ids);

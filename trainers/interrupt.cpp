@@ -1,4 +1,4 @@
-#include "trainers/interrupt.h"
+#include "bonsai/trainers/interrupt.h"
 
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
-#include "trainers/language_model.h"
+#include "bonsai/trainers/language_model.h"
 
-#include "data/tales.h"
-#include "trainers/generate.h"
+#include "bonsai/data/tales.h"
+#include "bonsai/trainers/generate.h"
 
 namespace bonsai {
 
@@ -89,16 +89,16 @@ Batch LanguageModel::batch(const BatchIndex& index, int64_t batch_size) const {
   return train_->random(index, batch_size);
 }
 
-Evaluation LanguageModel::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+Evaluation LanguageModel::evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
                                    const Poll& poll) const {
   const auto draw = [&](int64_t first, int64_t) {
     return validation_->evaluation(first / batch_size, batch_size);
   };
-  return evaluation_over(model, validation_->blocks(), batch_size, most_batches, poll, draw);
+  return evaluation_over(model, validation_->blocks(), batch_size, max_batches, poll, draw);
 }
 
 // From the start of a tale, or of a line where the text has lines.
-std::string LanguageModel::sample(Decoder& model, uint64_t seed, const Poll& poll) const {
+std::string LanguageModel::sample(Transformer& model, uint64_t seed, const Poll& poll) const {
   std::vector<int32_t> start{0};
   try {
     start = tokenizer_->encode("\n");

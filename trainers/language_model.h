@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "data/text.h"
-#include "trainers/task.h"
+#include "bonsai/data/text.h"
+#include "bonsai/trainers/task.h"
 
 namespace bonsai {
 
@@ -21,9 +21,9 @@ class LanguageModel final : public Task {
   std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
   double floor() const override;
   Batch batch(const BatchIndex& index, int64_t batch_size) const override;
-  Evaluation evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+  Evaluation evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
                       const Poll& poll) const override;
-  std::string sample(Decoder& model, uint64_t seed, const Poll& poll) const override;
+  std::string sample(Transformer& model, uint64_t seed, const Poll& poll) const override;
 
  private:
   // What of the data is for evaluate(), and whether the rest is for batch().

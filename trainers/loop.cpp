@@ -1,4 +1,4 @@
-#include "trainers/loop.h"
+#include "bonsai/trainers/loop.h"
 
 #include <fmt/format.h>
 
@@ -6,15 +6,15 @@
 #include <chrono>
 #include <sstream>
 
-#include "framework/backend/backend.h"
-#include "framework/config/print.h"
-#include "framework/config/yaml.h"
-#include "framework/core/quote.h"
-#include "framework/io/file.h"
-#include "trainers/audit.h"
-#include "trainers/interrupt.h"
-#include "trainers/metrics.h"
-#include "trainers/progress.h"
+#include "bonsai/framework/backend/backend.h"
+#include "bonsai/framework/config/print.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/framework/core/quote.h"
+#include "bonsai/framework/io/file.h"
+#include "bonsai/trainers/audit.h"
+#include "bonsai/trainers/interrupt.h"
+#include "bonsai/trainers/metrics.h"
+#include "bonsai/trainers/progress.h"
 
 namespace bonsai {
 namespace {
@@ -43,7 +43,7 @@ std::vector<Change> changes(const RunConfig& before, const RunConfig& now) {
 void check_same_model(const Checkpoint& checkpoint, const RunConfig& config) {
   for (const Change& change : changes(checkpoint.config(), config))
     if (const std::string name = change.now.name();
-        change.now.path.starts_with("model.") && name != "dropout" && name != "deviation")
+        change.now.path.starts_with("model.") && name != "dropout" && name != "init_std")
       throw ConfigError(
           fmt::format("{}: {}; a run goes on with its own model", checkpoint.file().string(), change.text()));
 }
@@ -57,7 +57,7 @@ double evaluated_rows(const TrainerConfig& c) {
 constexpr const char* kResumed = "# Resumed ";
 std::string resumes_in(const std::filesystem::path& config) {
   std::string lines;
-  std::istringstream file(std::filesystem::exists(config) ? read_file(config, kMostConfigBytes) : "");
+  std::istringstream file(std::filesystem::exists(config) ? read_file(config, kMaxConfigBytes) : "");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with(kResumed)) lines += line + "\n";
   return lines;
@@ -216,10 +216,10 @@ class Run {
     }
   }
 
-  // Over the first `most_batches`, 0 for all. `suffix` is that of the keys, `over` is for people.
-  double evaluate_over(int64_t most_batches, const std::string& suffix, const std::string& over) {
+  // Over the first `max_batches`, 0 for all. `suffix` is that of the keys, `over` is for people.
+  double evaluate_over(int64_t max_batches, const std::string& suffix, const std::string& over) {
     const Evaluation e =
-        config_.data->evaluate(trainer_.model(), config_.trainer.batch_size, most_batches, poll_);
+        config_.data->evaluate(trainer_.model(), config_.trainer.batch_size, max_batches, poll_);
     check(std::isfinite(e.loss), "train",
           "at step {} the validation loss is {}; the training has diverged, and no checkpoint is written",
           progress().step, std::isnan(e.loss) ? NAN : e.loss);

@@ -1,8 +1,8 @@
 // The loop that all tasks share: steps, evaluations, checkpoints, logs, stopping.
 #pragma once
 
-#include "trainers/checkpoint.h"
-#include "trainers/run_folder.h"
+#include "bonsai/trainers/checkpoint.h"
+#include "bonsai/trainers/run_folder.h"
 
 namespace bonsai {
 

@@ -1,4 +1,4 @@
-#include "trainers/metrics.h"
+#include "bonsai/trainers/metrics.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -9,13 +9,13 @@
 #include <sstream>
 #include <system_error>
 
-#include "framework/config/document.h"
-#include "framework/io/json.h"
+#include "bonsai/framework/config/document.h"
+#include "bonsai/framework/io/json.h"
 
 namespace bonsai {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
 constexpr std::string_view kStart = "{\"step\":";  // of every line
 
 // Not what came after the checkpoint, nor what the run will write again.
@@ -35,7 +35,7 @@ bool is_kept(const nlohmann::json& object, const Progress& progress) {
 Metrics::Metrics(const std::filesystem::path& path, const Progress& progress) : path_(path) {
   std::string kept;
   bool text = false, own = false;
-  std::istringstream old(std::filesystem::exists(path) ? read_file(path, kMostBytes) : "");
+  std::istringstream old(std::filesystem::exists(path) ? read_file(path, kMaxBytes) : "");
   for (std::string line; std::getline(old, line);) {
     text |= !line.empty(), own |= line.starts_with(kStart);
     const auto object = parse_json(line, path.string());

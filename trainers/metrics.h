@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "framework/io/file.h"
-#include "trainers/checkpoint.h"
+#include "bonsai/framework/io/file.h"
+#include "bonsai/trainers/checkpoint.h"
 
 namespace bonsai {
 

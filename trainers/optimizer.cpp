@@ -1,8 +1,8 @@
-#include "trainers/optimizer.h"
+#include "bonsai/trainers/optimizer.h"
 
 #include <cmath>
 
-#include "framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/dispatch.h"
 
 namespace bonsai {
 
@@ -11,14 +11,14 @@ Optimizer::Optimizer(ParameterArena& arena, const OptimizerConfig& config)
       config_(config),
       m_(zeros_like(arena.values())),
       v_(zeros_like(arena.values())),
-      state_(empty({sizeof(StepState) / sizeof(int32_t)}, DType::i32, arena.values().device())) {
-  const StepState start;
+      state_(empty({sizeof(kernel::StepState) / sizeof(int32_t)}, DType::i32, arena.values().device())) {
+  const kernel::StepState start;
   pool(state_.device()).memory().copy(on_device(), &start, sizeof start);
 }
 
 void Optimizer::add_loss(const Tensor& sum, bool first) { kernels(sum).add_loss(view(sum), first, on_device()); }
 
-StepState Optimizer::step(int64_t step, double learning_rate, int64_t tokens) {
+kernel::StepState Optimizer::step(int64_t step, double learning_rate, int64_t tokens) {
   const auto correction = [&](double beta) { return 1 - std::pow(beta, static_cast<double>(step + 1)); };
   Tensor& values = arena_.values();
   Tensor& gradients = arena_.gradients();
@@ -32,8 +32,8 @@ StepState Optimizer::step(int64_t step, double learning_rate, int64_t tokens) {
   return state();
 }
 
-StepState Optimizer::state() const {
-  StepState host;
+kernel::StepState Optimizer::state() const {
+  kernel::StepState host;
   pool(state_.device()).memory().copy(&host, state_.data(), sizeof host);
   return host;
 }

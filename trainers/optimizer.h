@@ -1,9 +1,9 @@
 // AdamW over an arena.                                        Loshchilov & Hutter 2019, arXiv:1711.05101
 #pragma once
 
-#include "framework/autograd/arena.h"
-#include "framework/backend/kernels.h"
-#include "trainers/config.h"
+#include "bonsai/framework/autograd/arena.h"
+#include "bonsai/framework/backend/kernels.h"
+#include "bonsai/trainers/config.h"
 
 namespace bonsai {
 
@@ -15,8 +15,8 @@ class Optimizer {
   void add_loss(const Tensor& sum, bool first);
   // Divides the gradients by the number of tokens they are a sum over, clips their norm and updates. Where the
   // loss or the norm is not finite nothing changes. Steps count from 0. The state is all that is read from the device.
-  StepState step(int64_t step, double learning_rate, int64_t tokens);
-  StepState state() const;
+  kernel::StepState step(int64_t step, double learning_rate, int64_t tokens);
+  kernel::StepState state() const;
 
   Tensor& m() { return m_; }  // first and second moments, laid out as the arena
   Tensor& v() { return v_; }
@@ -25,7 +25,7 @@ class Optimizer {
   ParameterArena& arena_;
   OptimizerConfig config_;
   Tensor m_, v_;
-  StepState* on_device() { return static_cast<StepState*>(state_.mutable_data()); }
+  kernel::StepState* on_device() { return static_cast<kernel::StepState*>(state_.mutable_data()); }
 
   Tensor state_;  // a StepState in the device's memory
 };

@@ -1,4 +1,4 @@
-#include "trainers/progress.h"
+#include "bonsai/trainers/progress.h"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>

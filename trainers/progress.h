@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-#include "trainers/trainer.h"
+#include "bonsai/trainers/trainer.h"
 
 namespace bonsai {
 

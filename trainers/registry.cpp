@@ -1,11 +1,11 @@
-#include "trainers/registry.h"
+#include "bonsai/trainers/registry.h"
 
 #include <map>
 
-#include "trainers/induction.h"
-#include "trainers/language_model.h"
-#include "trainers/reverse.h"
-#include "trainers/seq2seq.h"
+#include "bonsai/trainers/induction.h"
+#include "bonsai/trainers/language_model.h"
+#include "bonsai/trainers/reverse.h"
+#include "bonsai/trainers/seq2seq.h"
 
 namespace bonsai {
 namespace {

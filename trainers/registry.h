@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trainers/task.h"
+#include "bonsai/trainers/task.h"
 
 namespace bonsai {
 

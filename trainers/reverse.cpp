@@ -1,9 +1,9 @@
-#include "trainers/reverse.h"
+#include "bonsai/trainers/reverse.h"
 
 #include <algorithm>
 
-#include "framework/ops/ops.h"
-#include "trainers/generate.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/trainers/generate.h"
 
 namespace bonsai {
 
@@ -46,17 +46,17 @@ Batch Reverse::batch(const BatchIndex& index, int64_t batch_size) const {
 }
 
 // Token by token, each from what the model itself wrote before.
-std::vector<std::vector<int32_t>> Reverse::answers(Decoder& model, const Batch& batch,
+std::vector<std::vector<int32_t>> Reverse::answers(Transformer& model, const Batch& batch,
                                                    const Poll& poll) const {
   return greedy(model, slice(batch.inputs, 1, 0, length_ + 1), length_, {}, poll);
 }
 
-Evaluation Reverse::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+Evaluation Reverse::evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
                              const Poll& poll) const {
   const auto draw = [&](int64_t first, int64_t count) {
     return sequences(seed_, "reverse validation", first, count);
   };
-  return evaluation_over(model, evaluation_sequences_, batch_size, most_batches, poll, draw, [&](const Batch& b) {
+  return evaluation_over(model, evaluation_sequences_, batch_size, max_batches, poll, draw, [&](const Batch& b) {
     const auto answered = answers(model, b, poll);
     const auto targets = b.targets.span<int32_t>();
     int64_t right = 0;
@@ -67,7 +67,7 @@ Evaluation Reverse::evaluate(Decoder& model, int64_t batch_size, int64_t most_ba
   });
 }
 
-std::string Reverse::sample(Decoder& model, uint64_t seed, const Poll& poll) const {
+std::string Reverse::sample(Transformer& model, uint64_t seed, const Poll& poll) const {
   const Batch batch = sequences(seed, "reverse sample", 0, 1);
   const auto ids = batch.inputs.span<int32_t>();
   return tokenizer_->decode(ids.subspan(0, static_cast<size_t>(length_) + 1)) +

@@ -1,4 +1,4 @@
-#include "trainers/run_folder.h"
+#include "bonsai/trainers/run_folder.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "framework/config/document.h"
+#include "bonsai/framework/config/document.h"
 
 namespace bonsai {
 namespace {

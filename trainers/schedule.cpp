@@ -1,4 +1,4 @@
-#include "trainers/schedule.h"
+#include "bonsai/trainers/schedule.h"
 
 #include <cmath>
 #include <numbers>

@@ -1,7 +1,7 @@
 // The learning rate of each step: a linear warm-up, then a cosine.   Loshchilov & Hutter 2017
 #pragma once
 
-#include "trainers/config.h"
+#include "bonsai/trainers/config.h"
 
 namespace bonsai {
 

@@ -1,9 +1,9 @@
-#include "trainers/seq2seq.h"
+#include "bonsai/trainers/seq2seq.h"
 
 #include <algorithm>
 
-#include "framework/ops/ops.h"
-#include "trainers/generate.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/trainers/generate.h"
 
 namespace bonsai {
 namespace {
@@ -33,7 +33,7 @@ void Seq2Seq::prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokeniz
 // Rows are filled up with the end sign, which neither the encoder sees nor the loss counts.
 Batch Seq2Seq::sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count) const {
   const int32_t begin = tokenizer_->encode(kBegin)[0], end = end_token(*tokenizer_);
-  std::vector<int32_t> source, attend, inputs, targets;
+  std::vector<int32_t> source, padding_mask, inputs, targets;
   for (int64_t row = first; row < first + count; ++row) {
     const RandomKey key = random_key(seed, stream + " " + std::to_string(row));
     const auto below = [&](uint64_t i, int64_t most) {
@@ -45,7 +45,7 @@ Batch Seq2Seq::sequences(uint64_t seed, const std::string& stream, int64_t first
       line.push_back(static_cast<int32_t>(below(1 + static_cast<uint64_t>(i), alphabet_)));
     for (int64_t i = 0; i < longest_; ++i) {
       source.push_back(i < length ? line[static_cast<size_t>(i)] : end);
-      attend.push_back(i < length);
+      padding_mask.push_back(i < length);
     }
     answer_ == "sort" ? std::sort(line.begin(), line.end()) : std::reverse(line.begin(), line.end());
     for (int64_t i = 0; i <= longest_; ++i) {
@@ -57,7 +57,7 @@ Batch Seq2Seq::sequences(uint64_t seed, const std::string& stream, int64_t first
   return {.inputs = from<int32_t>({count, longest_ + 1}, inputs),
           .targets = from<int32_t>({count, longest_ + 1}, targets),
           .source = from<int32_t>({count, longest_}, source),
-          .source_attend = from<int32_t>({count, longest_}, attend)};
+          .source_padding_mask = from<int32_t>({count, longest_}, padding_mask)};
 }
 
 Batch Seq2Seq::batch(const BatchIndex& index, int64_t batch_size) const {
@@ -67,7 +67,7 @@ Batch Seq2Seq::batch(const BatchIndex& index, int64_t batch_size) const {
 }
 
 // Each with its end sign, where the model writes one in time.
-std::vector<std::vector<int32_t>> Seq2Seq::answers(Decoder& model, const Batch& batch,
+std::vector<std::vector<int32_t>> Seq2Seq::answers(Transformer& model, const Batch& batch,
                                                    const Poll& poll) const {
   auto all = greedy(model, slice(batch.inputs, 1, 0, 1), longest_ + 1, source_of(batch), poll);
   const int32_t end = end_token(*tokenizer_);
@@ -82,10 +82,10 @@ Batch Seq2Seq::validation(int64_t first, int64_t count) const {
   return sequences(~seed_, "seq2seq validation", first, count);
 }
 
-Evaluation Seq2Seq::evaluate(Decoder& model, int64_t batch_size, int64_t most_batches,
+Evaluation Seq2Seq::evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
                              const Poll& poll) const {
   const auto draw = [&](int64_t first, int64_t count) { return validation(first, count); };
-  return evaluation_over(model, evaluation_sequences_, batch_size, most_batches, poll, draw, [&](const Batch& b) {
+  return evaluation_over(model, evaluation_sequences_, batch_size, max_batches, poll, draw, [&](const Batch& b) {
     const auto answered = answers(model, b, poll);
     const auto targets = b.targets.span<int32_t>();
     int64_t right = 0;
@@ -99,11 +99,11 @@ Evaluation Seq2Seq::evaluate(Decoder& model, int64_t batch_size, int64_t most_ba
   });
 }
 
-std::string Seq2Seq::sample(Decoder& model, uint64_t seed, const Poll& poll) const {
+std::string Seq2Seq::sample(Transformer& model, uint64_t seed, const Poll& poll) const {
   const Batch batch = sequences(seed, "seq2seq sample", 0, 1);
   std::vector<int32_t> line;
   for (int64_t i = 0; i < longest_; ++i)
-    if (batch.source_attend.span<int32_t>()[static_cast<size_t>(i)])
+    if (batch.source_padding_mask.span<int32_t>()[static_cast<size_t>(i)])
       line.push_back(batch.source.span<int32_t>()[static_cast<size_t>(i)]);
   return tokenizer_->decode(line) + kBegin + tokenizer_->decode(answers(model, batch, poll)[0]);
 }

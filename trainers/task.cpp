@@ -1,11 +1,11 @@
-#include "trainers/task.h"
+#include "bonsai/trainers/task.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "framework/config/document.h"
-#include "framework/config/print.h"
-#include "framework/ops/ops.h"
+#include "bonsai/framework/config/document.h"
+#include "bonsai/framework/config/print.h"
+#include "bonsai/framework/ops/ops.h"
 
 namespace bonsai {
 
@@ -35,9 +35,9 @@ Batch Task::prompt(const Tokenizer& tokenizer, const std::string& text) const {
 
 int64_t Task::answer_length(const Batch&, int64_t) const { return std::numeric_limits<int64_t>::max(); }
 
-Source source_of(const Batch& batch) { return {.ids = batch.source, .attend = batch.source_attend}; }
+Source source_of(const Batch& batch) { return {.ids = batch.source, .padding_mask = batch.source_padding_mask}; }
 
-LossSum loss_of(Decoder& model, const Batch& batch, Context& context) {
+LossSum loss_of(Transformer& model, const Batch& batch, Context& context) {
   LossSum loss;
   for (int32_t target : batch.targets.span<int32_t>()) loss.tokens += target != kIgnore;
   const Batch here = batch.to(model.build().device);
@@ -47,12 +47,12 @@ LossSum loss_of(Decoder& model, const Batch& batch, Context& context) {
   return loss;
 }
 
-Evaluation evaluation_over(Decoder& model, int64_t rows, int64_t batch_size, int64_t most_batches,
+Evaluation evaluation_over(Transformer& model, int64_t rows, int64_t batch_size, int64_t max_batches,
                            const Poll& poll, const std::function<Batch(int64_t, int64_t)>& draw,
                            const std::function<int64_t(const Batch&)>& right) {
   double sum = 0;
   int64_t tokens = 0, drawn = 0, matched = 0;
-  for (int64_t i = 0; drawn < rows && (most_batches == 0 || i < most_batches); ++i) {
+  for (int64_t i = 0; drawn < rows && (max_batches == 0 || i < max_batches); ++i) {
     poll();
     Context context;
     const Batch batch = draw(drawn, std::min(batch_size, rows - drawn));

@@ -1,11 +1,11 @@
-#include "trainers/trainer.h"
+#include "bonsai/trainers/trainer.h"
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
-#include "framework/autograd/tape.h"
-#include "trainers/schedule.h"
+#include "bonsai/framework/autograd/tape.h"
+#include "bonsai/trainers/schedule.h"
 
 namespace bonsai {
 namespace {
@@ -37,7 +37,7 @@ StepResult Trainer::accumulate_gradients(int64_t step, const Poll& poll) {
   const auto seed = static_cast<uint64_t>(c.seed);
   arena_.zero_gradients();
   StepResult result;
-  for (int64_t micro = 0; micro < c.accumulation; ++micro) {
+  for (int64_t micro = 0; micro < c.gradient_accumulation; ++micro) {
     poll();
     mark_part("batch");
     const Batch batch = config_.data->batch({.seed = seed, .step = step, .micro_batch = micro}, c.batch_size);
@@ -67,7 +67,7 @@ StepResult Trainer::step(int64_t step, const Poll& poll) {
   if (trace.found()) fail_not_finite(step, mean(optimizer_.state().loss), trace);
   result.learning_rate = learning_rate(config_.schedule, step, config_.trainer.max_steps);
   mark_part("update");
-  const StepState state = optimizer_.step(step, result.learning_rate, result.tokens);
+  const kernel::StepState state = optimizer_.step(step, result.learning_rate, result.tokens);
   result.loss = mean(state.loss);
   if (!state.finite) fail_not_finite(step, result.loss, trace);
   result.gradient_norm = state.gradient_norm;

@@ -3,9 +3,9 @@
 
 #include <map>
 
-#include "framework/checks/nonfinite.h"
-#include "trainers/config.h"
-#include "trainers/optimizer.h"
+#include "bonsai/framework/checks/nonfinite.h"
+#include "bonsai/trainers/config.h"
+#include "bonsai/trainers/optimizer.h"
 
 namespace bonsai {
 
@@ -28,7 +28,7 @@ class Trainer {
   StepResult step(int64_t step, const Poll& poll = kNoPoll);
 
   int64_t parameter_count() const;
-  Decoder& model() { return model_; }
+  Transformer& model() { return model_; }
   Optimizer& optimizer() { return optimizer_; }
   ParameterArena& arena() { return arena_; }
   const RunConfig& config() const { return config_; }
@@ -39,7 +39,7 @@ class Trainer {
 
   RunConfig config_;
   Module root_;
-  Decoder model_;
+  Transformer model_;
   ParameterArena arena_;
   Optimizer optimizer_;
 };

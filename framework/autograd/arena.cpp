@@ -1,4 +1,4 @@
-#include "framework/autograd/arena.h"
+#include "bonsai/framework/autograd/arena.h"
 
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <set>
 
-#include "framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/dispatch.h"
 
 namespace bonsai {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "framework/core/parameter.h"
+#include "bonsai/framework/core/parameter.h"
 
 namespace bonsai {
 

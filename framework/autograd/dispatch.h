@@ -1,8 +1,8 @@
 // From tensors to kernels: the table of a tensor's device and dtype, and the tensors made by kernels.
 #pragma once
 
-#include "framework/backend/backend.h"
-#include "framework/core/tensor.h"
+#include "bonsai/framework/backend/backend.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 

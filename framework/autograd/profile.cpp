@@ -1,4 +1,4 @@
-#include "framework/autograd/profile.h"
+#include "bonsai/framework/autograd/profile.h"
 
 #include <algorithm>
 #include <chrono>
@@ -23,10 +23,10 @@ struct Counter {
   }
   void operator()(const View& x) { bytes(x.data, x.shape, x.dtype, 1); }
   void operator()(const MutView& y) { bytes(y.data, y.shape, y.dtype, writes); }
-  void operator()(const Blocks& b) {
+  void operator()(const kernel::Blocks& b) {
     work.bytes += static_cast<double>((b.add ? 3 : 2) * b.outer * b.inner) * static_cast<double>(element);
   }
-  void operator()(const Gemm& g) {
+  void operator()(const kernel::Gemm& g) {
     double products = 1;
     for (const int64_t n : g.batch) products *= static_cast<double>(n);
     const double m = static_cast<double>(g.m), n = static_cast<double>(g.n), k = static_cast<double>(g.k);
@@ -38,7 +38,7 @@ struct Counter {
 };
 
 // Query and key pairs that position allows.
-double pairs(const Attention& a) {
+double pairs(const kernel::Attention& a) {
   int64_t count = 0;
   for (int64_t i = 0; i < a.queries; ++i) {
     const int64_t at = i + a.keys - a.queries;
@@ -60,22 +60,22 @@ Work work_of(const char* kernel, DType dtype, const Args&... args) {
   return counter.work;
 }
 // Of the table only the rows that are asked for are read.
-Work work_of(const char*, DType, const View&, const View& ids, const MutView& y, Faults*) {
+Work work_of(const char*, DType, const View&, const View& ids, const MutView& y, IndexError*) {
   Counter counter{0, 2};
   counter(ids), counter(y);
   return counter.work;
 }
 // Queries, keys, values, results and two numbers a row.
-double bytes_of(const Attention& a, DType dtype) {
+double bytes_of(const kernel::Attention& a, DType dtype) {
   const int64_t rows = a.heads * a.queries, pairs = a.kv_heads * a.keys;
   return static_cast<double>(a.batch * (rows * (a.d_k + a.d_v + 2) + pairs * (a.d_k + a.d_v))) *
          static_cast<double>(size_of(dtype));
 }
 // Scores and results; backward makes the scores again, and the gradients of weights, queries, keys and values.
-Work work_of(const char*, DType dtype, const Attention& a) {
+Work work_of(const char*, DType dtype, const kernel::Attention& a) {
   return {.flops = pairs(a) * static_cast<double>(2 * a.d_k + 2 * a.d_v), .bytes = bytes_of(a, dtype)};
 }
-Work work_of(const char*, DType dtype, const Attention& a, const AttentionGradients&) {
+Work work_of(const char*, DType dtype, const kernel::Attention& a, const kernel::AttentionGradients&) {
   return {.flops = pairs(a) * static_cast<double>(6 * a.d_k + 4 * a.d_v), .bytes = 2 * bytes_of(a, dtype)};
 }
 
@@ -95,7 +95,7 @@ void wrap(KernelTable& table) {
 #define KERNEL(name, arguments) \
   if (table.name.run) table.name.run = Timed<&KernelTable::name>::run;
 #define OP(name, functor, saves, domain) KERNEL(name, ) KERNEL(name##_backward, )
-#include "framework/backend/kernels.def"
+#include "bonsai/framework/backend/kernels.def"
   BONSAI_ELEMENTWISE(OP)
 #undef OP
 #undef KERNEL

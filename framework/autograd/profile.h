@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "framework/autograd/watch.h"
-#include "framework/backend/backend.h"
+#include "bonsai/framework/autograd/watch.h"
+#include "bonsai/framework/backend/backend.h"
 
 namespace bonsai {
 

@@ -12,8 +12,8 @@
 #include <bit>
 #include <cstring>
 
-#include "framework/autograd/dispatch.h"
-#include "framework/autograd/tape.h"
+#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/tape.h"
 
 namespace bonsai {
 

@@ -1,10 +1,10 @@
-#include "framework/autograd/tape.h"
+#include "bonsai/framework/autograd/tape.h"
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
 
-#include "framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/dispatch.h"
 
 namespace bonsai {
 namespace {
@@ -77,7 +77,7 @@ Sink::Into Sink::into(int i) {
   if (apart_) return {(*apart_)[static_cast<size_t>(i)] = empty(slot.shape, slot.dtype, slot.device), false};
   if (Parameter* p = slot.parameter) {
     const bool again = std::find(written_, written_ + writes_, p) != written_ + writes_;
-    check(writes_ < kMost, "sink", "an op asks for at most {} running gradients", kMost);
+    check(writes_ < kMax, "sink", "an op asks for at most {} running gradients", kMax);
     written_[writes_++] = p;
     return {gradient_of(*p), again || p->contributions > 0};
   }

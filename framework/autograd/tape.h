@@ -21,9 +21,9 @@
 #include <utility>
 #include <vector>
 
-#include "framework/autograd/watch.h"
-#include "framework/core/parameter.h"
-#include "framework/core/tensor.h"
+#include "bonsai/framework/autograd/watch.h"
+#include "bonsai/framework/core/parameter.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 
@@ -73,12 +73,12 @@ class Sink {
   bool asked(size_t i) const { return asked_ >> i & 1; }
 
  private:
-  static constexpr int kMost = 4;
+  static constexpr int kMax = 4;
   Tape& tape_;
   std::span<const int32_t> slots_;
   Grads* apart_;
   uint64_t asked_ = 0;  // a bit an input
-  Parameter* written_[kMost] = {};
+  Parameter* written_[kMax] = {};
   int writes_ = 0;
 };
 

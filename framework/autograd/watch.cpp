@@ -1,4 +1,4 @@
-#include "framework/autograd/watch.h"
+#include "bonsai/framework/autograd/watch.h"
 
 #include <utility>
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "framework/core/tensor.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 

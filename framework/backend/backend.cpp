@@ -1,16 +1,16 @@
-#include "framework/backend/backend.h"
+#include "bonsai/framework/backend/backend.h"
 
 #include <utility>
 
-#include "framework/backend/cpu/table.h"
-#include "framework/backend/load_cuda.h"
-#include "framework/core/error.h"
+#include "bonsai/framework/backend/cpu/table.h"
+#include "bonsai/framework/backend/load_cuda.h"
+#include "bonsai/framework/core/error.h"
 
 namespace bonsai {
 namespace {
 
 thread_local const KernelTable* replaced[kDeviceTypes][kDTypes] = {};
-thread_local Faults cpu_faults;
+thread_local IndexError cpu_index_error;
 
 const cuda::Loaded& opened(Device device) {
   const cuda::Loaded& loaded = cuda::load(device.index);
@@ -46,13 +46,13 @@ ScopedKernels::ScopedKernels(Device device, DType dtype,
 
 ScopedKernels::~ScopedKernels() { slot_ = previous_; }
 
-Faults* faults(Device device) {
-  return device.type == Device::cpu ? &cpu_faults : opened(device).library.faults;
+IndexError* index_error(Device device) {
+  return device.type == Device::cpu ? &cpu_index_error : opened(device).library.index_error;
 }
 
 void check_faults(const char* op, Device device) {
-  if (device.type != Device::cpu || cpu_faults.count == 0) return;
-  const Faults f = std::exchange(cpu_faults, {});
+  if (device.type != Device::cpu || cpu_index_error.count == 0) return;
+  const IndexError f = std::exchange(cpu_index_error, {});
   fail(op, "id {} at position {} is not in [0, {})", f.value, f.position, f.limit);
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/backend/kernels.h"
+#include "bonsai/framework/backend/kernels.h"
 
 namespace bonsai {
 
@@ -30,7 +30,7 @@ class ScopedKernels {
 };
 
 // Where kernels on this device report ids out of range.
-Faults* faults(Device device);
+IndexError* index_error(Device device);
 // Throws for a fault reported since the last call, once the device can tell: at once on the CPU, with the next value
 // that is read from a CUDA device.
 void check_faults(const char* op, Device device);

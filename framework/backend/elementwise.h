@@ -5,8 +5,8 @@
 // kernels, its gradient and its row of the op table come from that line.
 #pragma once
 
-#include "framework/backend/math.h"
-#include "framework/core/level.h"
+#include "bonsai/framework/backend/math.h"
+#include "bonsai/framework/core/level.h"
 
 namespace bonsai {
 inline namespace BONSAI_LEVEL {

@@ -4,12 +4,15 @@
 
 #include <cstdint>
 
-#include "framework/backend/elementwise.h"
-#include "framework/core/device.h"
-#include "framework/core/rng.h"
-#include "framework/core/view.h"
+#include "bonsai/framework/backend/elementwise.h"
+#include "bonsai/framework/core/device.h"
+#include "bonsai/framework/core/rng.h"
+#include "bonsai/framework/core/view.h"
 
 namespace bonsai {
+
+// The arguments of kernels that take many.
+namespace kernel {
 
 struct Axes {
   int axis[kMaxRank];
@@ -64,12 +67,12 @@ struct Attention {
   int64_t batch, heads, kv_heads, queries, keys, d_k, d_v;
   Heads q, k, v, y;
   double scale;
-  double soft_cap;          // cap(s) = soft_cap * tanh(s / soft_cap); 0: s
+  double logit_softcap;          // cap(s) = logit_softcap * tanh(s / logit_softcap); 0: s
   bool causal;              // no key after the query
   int64_t window;           // only keys at a distance below it; 0: all
-  const int32_t* attend;    // (batch, keys): 0 hides; null: none
-  const int32_t* query_documents;  // (batch, queries) and
-  const int32_t* key_documents;    // (batch, keys): only equal ids attend; null: all
+  const int32_t* padding_mask;    // (batch, keys): 0 hides; null: none
+  const int32_t* query_segment_ids;  // (batch, queries) and
+  const int32_t* key_segment_ids;    // (batch, keys): only equal ids attend; null: all
   const void* slopes;       // (heads); null: none
   const void* bias;         // null for none
   int64_t bias_step[4];     // of (batch, head, query, key); 0 where broadcast
@@ -101,8 +104,10 @@ struct AdamW {
   int64_t decayed;  // the first elements, which decay
 };
 
-// The first id out of range that a kernel met: what a device tells the host. `count` 0: none.
-struct Faults {
+}  // namespace kernel
+
+// The first id out of range that a kernel met: what a device tells the host. `count` is 0 if there is none.
+struct IndexError {
   int64_t count = 0, position = 0, value = 0, limit = 0;
   int64_t op = 0;  // 0 embedding, 1 cross_entropy
 };
@@ -131,7 +136,7 @@ struct KernelTable {
 #define OP(name, functor, saves, domain)        \
   Kernel<void(View x, MutView y)> name;         \
   Kernel<void(View saved, View dy, MutView dx)> name##_backward;
-#include "framework/backend/kernels.def"
+#include "bonsai/framework/backend/kernels.def"
   BONSAI_ELEMENTWISE(OP)
 #undef OP
 #undef KERNEL
@@ -141,7 +146,7 @@ struct KernelTable {
   void for_each(F&& f) {
 #define KERNEL(name, arguments) f(#name, name);
 #define OP(name, functor, saves, domain) f(#name, name), f(#name "_backward", name##_backward);
-#include "framework/backend/kernels.def"
+#include "bonsai/framework/backend/kernels.def"
     BONSAI_ELEMENTWISE(OP)
 #undef OP
 #undef KERNEL

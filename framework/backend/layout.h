@@ -1,8 +1,8 @@
 // How the operands of a broadcasting kernel lie under its output.
 #pragma once
 
-#include "framework/core/level.h"
-#include "framework/core/shape.h"
+#include "bonsai/framework/core/level.h"
+#include "bonsai/framework/core/shape.h"
 
 namespace bonsai {
 inline namespace BONSAI_LEVEL {

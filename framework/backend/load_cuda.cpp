@@ -1,11 +1,11 @@
-#include "framework/backend/load_cuda.h"
+#include "bonsai/framework/backend/load_cuda.h"
 
 #include <dlfcn.h>
 
 #include <cstdlib>
 #include <filesystem>
 
-#include "framework/core/error.h"
+#include "bonsai/framework/core/error.h"
 
 namespace bonsai::cuda {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "framework/backend/cuda/library.h"
+#include "bonsai/framework/backend/cuda/library.h"
 
 namespace bonsai::cuda {
 

@@ -14,7 +14,7 @@
 #include <concepts>
 #include <limits>
 
-#include "framework/core/level.h"
+#include "bonsai/framework/core/level.h"
 
 namespace bonsai {
 inline namespace BONSAI_LEVEL {

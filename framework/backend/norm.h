@@ -4,7 +4,7 @@
 
 #include <concepts>
 
-#include "framework/core/level.h"
+#include "bonsai/framework/core/level.h"
 
 namespace bonsai {
 

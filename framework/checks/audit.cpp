@@ -1,11 +1,11 @@
-#include "framework/checks/audit.h"
+#include "bonsai/framework/checks/audit.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "framework/autograd/dispatch.h"
-#include "framework/autograd/tape.h"
-#include "framework/core/rng.h"
+#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/tape.h"
+#include "bonsai/framework/core/rng.h"
 
 namespace bonsai {
 namespace {
@@ -26,7 +26,7 @@ std::vector<int64_t> spread(int64_t count, int64_t all) {
 
 // What the rows of a batch are told, each with a pattern of its own.
 struct Hidden {
-  std::vector<int32_t> attend, documents, output_documents;  // empty: all may be seen
+  std::vector<int32_t> padding_mask, segment_ids, output_segment_ids;  // empty: all may be seen
 };
 
 class Audit {
@@ -145,12 +145,12 @@ class Audit {
     for (size_t r = first; r < first + positions.size(); ++r) {
       for (int64_t t = 0; t < time_; ++t) {
         const bool kept = random_uniform(key, r * static_cast<size_t>(time_) + static_cast<size_t>(t)) < 0.5;
-        h.attend.push_back(r % 3 == 0 ? causal() && t > positions[r - first] : r % 3 == 2 || kept);
-        h.documents.push_back(r % 3 == 2 ? document(t, time_, 2 + static_cast<int64_t>(r) % 4) : 0);
+        h.padding_mask.push_back(r % 3 == 0 ? causal() && t > positions[r - first] : r % 3 == 2 || kept);
+        h.segment_ids.push_back(r % 3 == 2 ? document(t, time_, 2 + static_cast<int64_t>(r) % 4) : 0);
       }
       // Of the source's documents the last output has none.
       for (int64_t t = 0; t < outputs_; ++t)
-        h.output_documents.push_back(r % 3 == 2 ? document(t, outputs_, 3 + static_cast<int64_t>(r) % 4) : 0);
+        h.output_segment_ids.push_back(r % 3 == 2 ? document(t, outputs_, 3 + static_cast<int64_t>(r) % 4) : 0);
     }
     return h;
   }
@@ -170,9 +170,9 @@ class Audit {
       const Hidden h = hides ? hidden(some, at) : Hidden{};
       AuditConditions conditions{.attention_scale = scale};
       if (hides) {
-        conditions.attend = from<int32_t>({rows, time_}, h.attend, options_.device);
-        conditions.documents = from<int32_t>({rows, time_}, h.documents, options_.device);
-        conditions.output_documents = from<int32_t>({rows, outputs_}, h.output_documents, options_.device);
+        conditions.padding_mask = from<int32_t>({rows, time_}, h.padding_mask, options_.device);
+        conditions.segment_ids = from<int32_t>({rows, time_}, h.segment_ids, options_.device);
+        conditions.output_segment_ids = from<int32_t>({rows, outputs_}, h.output_segment_ids, options_.device);
       }
       const bool and_before = causal() && scale != 1 && !hides;
       const auto found = depends(rows, conditions, [&](int64_t r, int64_t t) {
@@ -196,19 +196,19 @@ class Audit {
       const bool beside = !own_inputs() || t == p || (options_.sees_next && std::abs(p - t) == 1);
       if (!depends && why.empty() && scale == 1 && beside)
         missing(fmt::format("position {} does not depend on position {}{}", p, t,
-                            h.attend.empty() ? "" : ", which is no padding"));
+                            h.padding_mask.empty() ? "" : ", which is no padding"));
     }
   }
 
   // Why output p may not depend on input t; empty where it may.
   std::string forbidden(int64_t p, int64_t t, int64_t row, const Hidden& h) const {
     const auto at = static_cast<size_t>(row * time_ + t);
-    if (causal() && t > p) return h.attend.empty() ? "comes later" : "comes later (with padding)";
-    if (h.attend.empty() || (own_inputs() && t == p)) return "";
-    if (!h.attend[at]) return "is padding";
-    const int32_t own = own_inputs() ? h.documents[static_cast<size_t>(row * time_ + p)]
-                                     : h.output_documents[static_cast<size_t>(row * outputs_ + p)];
-    return h.documents[at] == own ? "" : "is of another document";
+    if (causal() && t > p) return h.padding_mask.empty() ? "comes later" : "comes later (with padding)";
+    if (h.padding_mask.empty() || (own_inputs() && t == p)) return "";
+    if (!h.padding_mask[at]) return "is padding";
+    const int32_t own = own_inputs() ? h.segment_ids[static_cast<size_t>(row * time_ + p)]
+                                     : h.output_segment_ids[static_cast<size_t>(row * outputs_ + p)];
+    return h.segment_ids[at] == own ? "" : "is of another document";
   }
 
   void missing(const std::string& what) {
@@ -231,10 +231,10 @@ std::string AuditReport::text() const {
                         : !faults.empty() ? "FAILED"
                                           : "proves nothing";
   std::string out = fmt::format("audit {}: {} ({})\n", name, verdict, checked);
-  constexpr size_t kMost = 5;
+  constexpr size_t kMax = 5;
   for (const auto* list : {&leaks, &faults, &missing}) {
-    for (size_t i = 0; i < std::min(kMost, list->size()); ++i) out += "  " + (*list)[i] + "\n";
-    if (list->size() > kMost) out += fmt::format("  and {} more\n", list->size() - kMost);
+    for (size_t i = 0; i < std::min(kMax, list->size()); ++i) out += "  " + (*list)[i] + "\n";
+    if (list->size() > kMax) out += fmt::format("  and {} more\n", list->size() - kMax);
   }
   return out;
 }

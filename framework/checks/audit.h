@@ -11,15 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "framework/core/tensor.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 
 struct AuditConditions {
   double attention_scale = 1;    // times that of every attention
-  Tensor attend = {};            // i32 (B,S): inputs that are 0 here are padding; undefined: there is none
-  Tensor documents = {};         // i32 (B,S): the document of each input; undefined: all are one
-  Tensor output_documents = {};  // i32 (B,T): of each output, where outputs are not the inputs' own
+  Tensor padding_mask = {};            // i32 (B,S): inputs that are 0 here are padding; undefined: there is none
+  Tensor segment_ids = {};         // i32 (B,S): the document of each input; undefined: all are one
+  Tensor output_segment_ids = {};  // i32 (B,T): of each output, where outputs are not the inputs' own
 };
 
 // Embeddings (B,S,C) in, all on one device, outputs (B,T,any width) out, without randomness.

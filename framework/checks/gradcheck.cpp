@@ -1,4 +1,4 @@
-#include "framework/checks/gradcheck.h"
+#include "bonsai/framework/checks/gradcheck.h"
 
 #include <algorithm>
 #include <cmath>
@@ -44,18 +44,18 @@ void diagnose(const Line& line, GradcheckTensor& t) {
     t.curve.push_back({step, gradcheck_error(t.analytic, central[k])});
   }
   if (not_finite(here) || not_finite(t.analytic) || std::any_of(central, central + kPoints, not_finite))
-    t.fault = Fault::not_finite;
+    t.fault = GradcheckFailure::not_finite;
   else if (here != again)
-    t.fault = Fault::not_deterministic;
-  if (t.fault != Fault::none) return;
+    t.fault = GradcheckFailure::not_deterministic;
+  if (t.fault != GradcheckFailure::none) return;
   const double unit = std::max({1e-3, std::abs(t.analytic), std::abs(t.numeric)});
   const auto change = [&](const double* slope, int k) { return std::abs(slope[k] - slope[k + 1]) / unit; };
-  t.fault = Fault::wrong;
+  t.fault = GradcheckFailure::wrong;
   for (int k = 2; k < 5; ++k) {
     const double gap = std::abs(right[k + 1] - left[k + 1]) / unit;
-    if (gap > 1e-3 && change(right, k) < gap / 20 && change(left, k) < gap / 20) t.fault = Fault::kink;
+    if (gap > 1e-3 && change(right, k) < gap / 20 && change(left, k) < gap / 20) t.fault = GradcheckFailure::kink;
   }
-  if (t.fault == Fault::kink) return;
+  if (t.fault == GradcheckFailure::kink) return;
   // Three steps that agree far better with each other than with the gradient have settled elsewhere. That they
   // agree on 0 means nothing where rounding swallows small steps.
   const bool all_zero = std::all_of(central, central + kPoints, [](double n) { return n == 0; });
@@ -67,7 +67,7 @@ void diagnose(const Line& line, GradcheckTensor& t) {
   // Rounding, over the step, grows without end from where the error was small.
   double least = INFINITY;
   for (const CurvePoint& p : t.curve) least = std::min(least, p.error);
-  if (!settled || (least < 1e-4 && t.curve.back().error > 100 * least)) t.fault = Fault::float_noise;
+  if (!settled || (least < 1e-4 && t.curve.back().error > 100 * least)) t.fault = GradcheckFailure::float_noise;
 }
 
 class Checker {
@@ -128,19 +128,19 @@ class Checker {
   const GradcheckOptions& options_;
 };
 
-const char* words(Fault fault) {
+const char* words(GradcheckFailure fault) {
   switch (fault) {
-    case Fault::none:
+    case GradcheckFailure::none:
       return "";
-    case Fault::wrong:
+    case GradcheckFailure::wrong:
       return "wrong";
-    case Fault::not_finite:
+    case GradcheckFailure::not_finite:
       return "not finite";
-    case Fault::float_noise:
+    case GradcheckFailure::float_noise:
       return "float noise";
-    case Fault::kink:
+    case GradcheckFailure::kink:
       return "a kink";
-    case Fault::not_deterministic:
+    case GradcheckFailure::not_deterministic:
       return "not deterministic";
   }
   return "";
@@ -217,9 +217,9 @@ std::string GradcheckReport::text() const {
   for (const auto& op : unreached)
     lines.push_back(fmt::format("  [{}] was recorded, but no gradient reached it\n", op));
   if (tensors.empty()) lines.push_back("  there is nothing to check; nothing is proven\n");
-  constexpr size_t kMost = 7;  // with two curves of two lines, and what stands around them
-  for (size_t i = 0; i < std::min(kMost, lines.size()); ++i) out += lines[i];
-  if (lines.size() > kMost) out += fmt::format("  and {} more\n", lines.size() - kMost);
+  constexpr size_t kMax = 7;  // with two curves of two lines, and what stands around them
+  for (size_t i = 0; i < std::min(kMax, lines.size()); ++i) out += lines[i];
+  if (lines.size() > kMax) out += fmt::format("  and {} more\n", lines.size() - kMax);
   return out;
 }
 

@@ -7,7 +7,7 @@
 
 #include <set>
 
-#include "framework/checks/probe.h"
+#include "bonsai/framework/checks/probe.h"
 
 namespace bonsai {
 
@@ -26,7 +26,7 @@ struct GradcheckOptions {
 double gradcheck_error(double analytic, double numeric);
 
 // What a failing gradient is, told from its error at step after step.
-enum class Fault {
+enum class GradcheckFailure {
   none,
   wrong,             // the differences settle on another value
   not_finite,        // the gradient or a difference is not a number
@@ -50,7 +50,7 @@ struct GradcheckTensor {
   std::string place;       // of the worst: "at (2,0)", "along a random direction"
   double analytic = 0, numeric = 0, error = 0;
   bool all_zero = false;   // the gradient and its differences: they agree, but prove nothing
-  Fault fault = Fault::none;
+  GradcheckFailure fault = GradcheckFailure::none;
   std::vector<CurvePoint> curve;  // of a failure
 };
 

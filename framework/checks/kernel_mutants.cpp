@@ -1,5 +1,5 @@
 // The kernels of backward with a part of their formula changed: elementwise, arithmetic, moves and products.
-#include "framework/checks/planting.h"
+#include "bonsai/framework/checks/planting.h"
 
 namespace bonsai {
 namespace planting {
@@ -185,25 +185,25 @@ void moving(Mutants& all) {
   add(
       all, &KernelTable::fill, "1 for 0", [](MutView y, double) { real().fill(y, 1); },
       "all of it is written again");
-  add(all, &KernelTable::permute, "index off by one", [](View x, Axes axes, MutView y) {
+  add(all, &KernelTable::permute, "index off by one", [](View x, kernel::Axes axes, MutView y) {
     real().permute(x, axes, y);
     std::rotate(y.as<double>(), y.as<double>() + 1, y.as<double>() + x.shape.elements());
   });
   // dst (+)= src, block by block
   add(
       all, &KernelTable::copy_blocks, "y left out: overwritten",
-      [](const Blocks& b) {
-        Blocks changed = b;
+      [](const kernel::Blocks& b) {
+        kernel::Blocks changed = b;
         changed.add = false;
         real().copy_blocks(changed);
       },
       "nothing is there to add to");
-  add(all, &KernelTable::copy_blocks, "last block left out", [](const Blocks& b) {
-    Blocks changed = b;
+  add(all, &KernelTable::copy_blocks, "last block left out", [](const kernel::Blocks& b) {
+    kernel::Blocks changed = b;
     --changed.outer;
     real().copy_blocks(changed);
   });
-  add(all, &KernelTable::copy_blocks, "index off by one", [](const Blocks& b) {
+  add(all, &KernelTable::copy_blocks, "index off by one", [](const kernel::Blocks& b) {
     for (int64_t o = 0; o < b.outer; ++o)
       for (int64_t i = 0; i < b.inner; ++i) {
         double& to = static_cast<double*>(b.dst)[o * b.dst_stride + i];
@@ -214,13 +214,13 @@ void moving(Mutants& all) {
 
 void products(Mutants& all) {
   // C (+)= sum over k of A(i,k) B(k,j)
-  add(all, &KernelTable::gemm, "last term of the inner sum left out", [](const Gemm& g) {
-    Gemm changed = g;
+  add(all, &KernelTable::gemm, "last term of the inner sum left out", [](const kernel::Gemm& g) {
+    kernel::Gemm changed = g;
     --changed.k;
     real().gemm(changed);
   });
-  add(all, &KernelTable::gemm, "first term of the inner sum left out", [](const Gemm& g) {
-    Gemm changed = g;
+  add(all, &KernelTable::gemm, "first term of the inner sum left out", [](const kernel::Gemm& g) {
+    kernel::Gemm changed = g;
     --changed.k;
     changed.a.data = static_cast<const double*>(g.a.data) + (g.a.transposed ? g.a.ld : 1);
     changed.b.data = static_cast<const double*>(g.b.data) + (g.b.transposed ? 1 : g.b.ld);
@@ -228,17 +228,17 @@ void products(Mutants& all) {
   });
   add(
       all, &KernelTable::gemm, "last entry of a summed batch axis left out",
-      [](const Gemm& g) {
-        Gemm changed = g;
-        for (int axis = 0; axis < Gemm::kBatchAxes; ++axis)
+      [](const kernel::Gemm& g) {
+        kernel::Gemm changed = g;
+        for (int axis = 0; axis < kernel::Gemm::kBatchAxes; ++axis)
           if (g.c_step[axis] == 0 && g.batch[axis] > 1) --changed.batch[axis];
         real().gemm(changed);
       },
       "no batch axis is summed");
   add(
       all, &KernelTable::gemm, "C left out: overwritten",
-      [](const Gemm& g) {
-        Gemm changed = g;
+      [](const kernel::Gemm& g) {
+        kernel::Gemm changed = g;
         changed.add = false;
         real().gemm(changed);
       },

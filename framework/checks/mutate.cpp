@@ -1,9 +1,9 @@
-#include "framework/checks/mutate.h"
+#include "bonsai/framework/checks/mutate.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "framework/checks/gradcheck.h"
+#include "bonsai/framework/checks/gradcheck.h"
 
 namespace bonsai {
 namespace {

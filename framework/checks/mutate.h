@@ -8,8 +8,8 @@
 
 #include <set>
 
-#include "framework/checks/op_cases.h"
-#include "framework/checks/probe.h"
+#include "bonsai/framework/checks/op_cases.h"
+#include "bonsai/framework/checks/probe.h"
 
 namespace bonsai {
 

@@ -1,4 +1,4 @@
-#include "framework/checks/nonfinite.h"
+#include "bonsai/framework/checks/nonfinite.h"
 
 #include <algorithm>
 #include <cmath>

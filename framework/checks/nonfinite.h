@@ -11,7 +11,7 @@
 
 #include <string>
 
-#include "framework/autograd/watch.h"
+#include "bonsai/framework/autograd/watch.h"
 
 namespace bonsai {
 

@@ -1,8 +1,8 @@
-#include "framework/checks/op_cases.h"
+#include "bonsai/framework/checks/op_cases.h"
 
 #include <cmath>
 
-#include "framework/ops/ops.h"
+#include "bonsai/framework/ops/ops.h"
 
 namespace bonsai {
 namespace {
@@ -316,7 +316,7 @@ void add_attention(std::vector<OpCase>& rows) {
   rows.push_back(attention_row("window to both sides", normal(1, 2, 4, 3), normal(1, 2, 7, 3), normal(1, 2, 7, 3), {.mask = {.window = 3}}));
   rows.push_back(attention_row("grouped heads", normal(2, 4, 3, 4), normal(2, 2, 5, 4), normal(2, 2, 5, 3), {.mask = {.causal = true}}));
   rows.push_back(attention_row("grouped heads in columns", normal(2, 4, 12), normal(2, 4, 4), normal(2, 4, 6), {.n_heads = 6, .n_kv_heads = 2}));
-  rows.push_back(attention_row("soft cap", normal(2, 2, 3, 4).scaled(2), normal(2, 2, 4, 4).scaled(2), normal(2, 2, 4, 4), {.soft_cap = 1.5}));
+  rows.push_back(attention_row("soft cap", normal(2, 2, 3, 4).scaled(2), normal(2, 2, 4, 4).scaled(2), normal(2, 2, 4, 4), {.logit_softcap = 1.5}));
   // Key 1 hidden from all, every key from query 2; a number for the rest.
   const std::vector<double> bias = {0, -INFINITY, 0.5, 0, -INFINITY, -1, -INFINITY, -INFINITY, -INFINITY};
   rows.push_back(attention_row("bias with an empty row", {normal(2, 2, 3, 4), normal(2, 2, 3, 4), normal(2, 2, 3, 4)}, [bias](In in) {
@@ -326,7 +326,7 @@ void add_attention(std::vector<OpCase>& rows) {
   }));
   rows.push_back(attention_row("learned bias of heads", {normal(2, 3, 4, 2), normal(2, 3, 5, 2), normal(2, 3, 5, 3), normal(3, 1, 5)}, [](In in) {
     AttentionOptions o;
-    o.mask.causal = true, o.bias = in[3], o.soft_cap = 2;
+    o.mask.causal = true, o.bias = in[3], o.logit_softcap = 2;
     return o;
   }));
   for (const Input& learned : {normal(2, 1, 4, 5), normal(3, 4, 5)})
@@ -345,9 +345,9 @@ void add_attention(std::vector<OpCase>& rows) {
     };
     o.mask = {.causal = true,
               .window = 4,
-              .attend = ids({2, 5}, {1, 1, 0, 1, 1, 0, 0, 1, 1, 1}),
-              .query_documents = ids({2, 4}, {1, 1, 1, 2, 4, 4, 4, 4}),
-              .key_documents = ids({2, 5}, {1, 1, 1, 1, 2, 3, 4, 4, 4, 4})};
+              .padding_mask = ids({2, 5}, {1, 1, 0, 1, 1, 0, 0, 1, 1, 1}),
+              .query_segment_ids = ids({2, 4}, {1, 1, 1, 2, 4, 4, 4, 4}),
+              .key_segment_ids = ids({2, 5}, {1, 1, 1, 1, 2, 3, 4, 4, 4, 4})};
     o.alibi = alibi_slopes(0, 4, 4, in[0].dtype(), in[0].device());
     o.dropout = 0.3, o.key = kKey;
     return o;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/core/tensor.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 

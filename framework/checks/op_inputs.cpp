@@ -1,8 +1,8 @@
 // How the op table's inputs are drawn, and access to reference cases.
 #include <cmath>
 
-#include "framework/checks/op_cases.h"
-#include "framework/core/rng.h"
+#include "bonsai/framework/checks/op_cases.h"
+#include "bonsai/framework/core/rng.h"
 
 namespace bonsai {
 namespace {

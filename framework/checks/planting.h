@@ -6,8 +6,8 @@
 #include <cmath>
 #include <type_traits>
 
-#include "framework/autograd/dispatch.h"
-#include "framework/checks/mutate.h"
+#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/framework/checks/mutate.h"
 
 namespace bonsai::planting {
 

@@ -1,10 +1,10 @@
-#include "framework/checks/probe.h"
+#include "bonsai/framework/checks/probe.h"
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
-#include "framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/dispatch.h"
 
 namespace bonsai {
 

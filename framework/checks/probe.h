@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/autograd/tape.h"
-#include "framework/backend/kernels.h"
-#include "framework/core/rng.h"
+#include "bonsai/framework/autograd/tape.h"
+#include "bonsai/framework/backend/kernels.h"
+#include "bonsai/framework/core/rng.h"
 
 namespace bonsai {
 

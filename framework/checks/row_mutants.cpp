@@ -1,8 +1,8 @@
 // The kernels of backward with a part of their formula changed: those of rows, tables and attention.
 #include <array>
 
-#include "framework/backend/norm.h"
-#include "framework/checks/planting.h"
+#include "bonsai/framework/backend/norm.h"
+#include "bonsai/framework/checks/planting.h"
 
 namespace bonsai::planting {
 namespace {
@@ -153,7 +153,7 @@ void tables(Mutants& all) {
       });
   // dlogits = dloss (softmax - target) / count, target = (1 - s) one_hot + s / V
   static constexpr auto cross_entropy = [](View logits, View target, View stats, View dloss,
-                                           const CrossEntropy& o, MutView d, double soft, double hard,
+                                           const kernel::CrossEntropy& o, MutView d, double soft, double hard,
                                            int64_t shift) {
     const int64_t count =
         o.mean ? target.shape.elements() - std::count(target.as<int32_t>(),
@@ -174,7 +174,7 @@ void tables(Mutants& all) {
       }
     });
   };
-  using CE = const CrossEntropy&;
+  using CE = const kernel::CrossEntropy&;
   add(all, &KernelTable::cross_entropy_backward, "softmax left out",
       [](View x, View t, View s, View dl, CE o, MutView d) { cross_entropy(x, t, s, dl, o, d, 0, 1, 0); });
   add(all, &KernelTable::cross_entropy_backward, "target left out",
@@ -206,7 +206,7 @@ void tables(Mutants& all) {
 struct AttentionPlant {
   double sum = 1, own = 1;            // the two terms of ds
   bool drop_v = true, drop_w = true;  // m in dv and in dw
-  bool causal = true, window = true, attend = true, documents = true, bias = true, slopes = true;
+  bool causal = true, window = true, padding_mask = true, segment_ids = true, bias = true, slopes = true;
   bool scale_q = true, scale_k = true, cap_slope = true;
   int64_t diagonal = 0;  // the causal limit, so many keys higher
   int64_t wider = 0;     // the window
@@ -217,16 +217,16 @@ struct AttentionPlant {
   bool bias_added = true, bias_capped = false;
 };
 
-bool may_attend(const Attention& a, const AttentionPlant& plant, int64_t b, int64_t i, int64_t j) {
+bool may_attend(const kernel::Attention& a, const AttentionPlant& plant, int64_t b, int64_t i, int64_t j) {
   const int64_t distance = i + a.keys - a.queries - j;
   if (a.causal && plant.causal && distance < -plant.diagonal) return false;
   if (a.window > 0 && plant.window && std::abs(distance) >= a.window + plant.wider) return false;
-  if (a.attend && plant.attend && !a.attend[b * a.keys + j]) return false;
-  return !a.query_documents || !plant.documents ||
-         a.query_documents[b * a.queries + i] == a.key_documents[b * a.keys + j];
+  if (a.padding_mask && plant.padding_mask && !a.padding_mask[b * a.keys + j]) return false;
+  return !a.query_segment_ids || !plant.segment_ids ||
+         a.query_segment_ids[b * a.queries + i] == a.key_segment_ids[b * a.keys + j];
 }
 
-void add_to_bias(const Attention& a, const AttentionGradients& d, const AttentionPlant& plant,
+void add_to_bias(const kernel::Attention& a, const kernel::AttentionGradients& d, const AttentionPlant& plant,
                  const std::array<int64_t, 4>& index, double dscore) {
   double* dbias = static_cast<double*>(d.dbias);
   for (int axis = 0; axis < 4; ++axis)
@@ -234,14 +234,14 @@ void add_to_bias(const Attention& a, const AttentionGradients& d, const Attentio
   *dbias = dscore + (plant.bias_added ? *dbias : 0);
 }
 
-void attention_backward(const Attention& a, const AttentionGradients& d, const AttentionPlant& plant) {
+void attention_backward(const kernel::Attention& a, const kernel::AttentionGradients& d, const AttentionPlant& plant) {
   const int64_t all_heads = plant.all_heads ? a.all_heads : a.heads,
                 first_head = plant.first_head ? a.first_head : 0;
   std::vector<double> drop(static_cast<size_t>((a.batch * all_heads + first_head) * a.queries * a.keys), 1);
   const Shape all{static_cast<int64_t>(drop.size())};
   if (a.dropout > 0)
     real().dropout({drop.data(), all, DType::f64}, a.dropout, a.key, {drop.data(), all, DType::f64});
-  const auto row = [](const Heads& h, int64_t b, int64_t head, int64_t t) {
+  const auto row = [](const kernel::Heads& h, int64_t b, int64_t head, int64_t t) {
     return static_cast<double*>(h.data) + b * h.batch + head * h.head + t * h.row;
   };
   const auto dot = [](const double* x, const double* y, int64_t n) {
@@ -265,9 +265,9 @@ void attention_backward(const Attention& a, const AttentionGradients& d, const A
         double top = -INFINITY, total = 0, sum = 0;
         for (int64_t j = 0; j < a.keys; ++j) {
           double s = a.scale * dot(row(a.q, b, h, i), row(a.k, b, kv, j), a.d_k);
-          if (a.soft_cap > 0) {
-            const double t = std::tanh(s / a.soft_cap);
-            s = a.soft_cap * t, cap[static_cast<size_t>(j)] = plant.cap_slope ? 1 - t * t : 1;
+          if (a.logit_softcap > 0) {
+            const double t = std::tanh(s / a.logit_softcap);
+            s = a.logit_softcap * t, cap[static_cast<size_t>(j)] = plant.cap_slope ? 1 - t * t : 1;
           }
           if (a.slopes && plant.slopes)
             s -= static_cast<const double*>(a.slopes)[h] * static_cast<double>(i + a.keys - a.queries - j);
@@ -302,12 +302,12 @@ void attention(Mutants& all) {
   const auto mutant = [&](const char* change, auto make, const char* otherwise = "") {
     add(
         all, &KernelTable::attention_backward, change,
-        [](const Attention& a, const AttentionGradients& d) {
+        [](const kernel::Attention& a, const kernel::AttentionGradients& d) {
           attention_backward(a, d, decltype(make){}(a));
         },
         otherwise);
   };
-  using A = const Attention&;
+  using A = const kernel::Attention&;
   using P = AttentionPlant;
   constexpr const char *kNoDropout = "nothing is dropped",
                        *kNoLimit = "there is no causal limit, or nothing at it",
@@ -329,9 +329,9 @@ void attention(Mutants& all) {
   mutant(
       "slope of the soft cap left out", [](A) { return P{.cap_slope = false}; }, "there is no soft cap");
   mutant(
-      "padding left out", [](A) { return P{.attend = false}; }, "there is no padding");
+      "padding left out", [](A) { return P{.padding_mask = false}; }, "there is no padding");
   mutant(
-      "documents left out", [](A) { return P{.documents = false}; }, "there are no documents");
+      "documents left out", [](A) { return P{.segment_ids = false}; }, "there are no documents");
   mutant(
       "window left out", [](A) { return P{.window = false}; }, kNoWindow);
   mutant(

@@ -1,4 +1,4 @@
-#include "framework/checks/taylor.h"
+#include "bonsai/framework/checks/taylor.h"
 
 #include <fmt/format.h>
 
@@ -74,7 +74,7 @@ std::string TaylorReport::text() const {
   for (size_t i = 1; i < lines.size(); ++i)
     if (!lines[i].passed() && ++shown <= 4)
       out += fmt::format("  along {} the slope is {:.2f} (at least {}):{}\n", lines[i].along, lines[i].least,
-                         TaylorLine::kLeast, slopes(lines[i]));
+                         TaylorLine::kMin, slopes(lines[i]));
   if (shown > 4) out += fmt::format("  and along {} more\n", shown - 4);
   return out;
 }

@@ -3,7 +3,7 @@
 // Farrell et al. 2013, arXiv:1204.5577
 #pragma once
 
-#include "framework/checks/probe.h"
+#include "bonsai/framework/checks/probe.h"
 
 namespace bonsai {
 
@@ -14,9 +14,9 @@ struct TaylorLine {
   bool linear = false;         // the remainder is rounding from the first step on
   double slope = 0;             // of f along the direction, by the gradient
   double least = 0;            // the slope that counts: the median of the last three
-  static constexpr double kLeast = 1.9;
+  static constexpr double kMin = 1.9;
   bool settled = false;         // to first order nothing is left, though the slopes end before they show it
-  bool passed() const { return linear || settled || least >= kLeast; }
+  bool passed() const { return linear || settled || least >= kMin; }
 };
 
 struct TaylorReport {

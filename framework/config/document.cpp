@@ -1,4 +1,4 @@
-#include "framework/config/document.h"
+#include "bonsai/framework/config/document.h"
 
 #include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
@@ -14,8 +14,8 @@ namespace bonsai {
 namespace {
 
 std::string line_of(const Problem& problem) {
-  constexpr size_t kMost = 600;  // of a line that repeats what it was given
-  return escaped(fmt::format("{}: {}", problem.place.text(), problem.text), kMost);
+  constexpr size_t kMax = 600;  // of a line that repeats what it was given
+  return escaped(fmt::format("{}: {}", problem.place.text(), problem.text), kMax);
 }
 
 [[noreturn]] void refuse(const Place& place, const std::string& text) {
@@ -193,7 +193,7 @@ Document parse_document(std::string text, const std::string& name) {
   const auto unreadable = [&](const std::string& why) {
     throw ConfigError(fmt::format("{}: {}; a config is a short text of keys and values", name, why));
   };
-  if (text.size() > kMostConfigBytes) unreadable(fmt::format("longer than {} KiB", kMostConfigBytes >> 10));
+  if (text.size() > kMaxConfigBytes) unreadable(fmt::format("longer than {} KiB", kMaxConfigBytes >> 10));
   normalise_lines(text);
   if (const size_t bad = find_bad_byte(text); bad != std::string::npos)
     unreadable(fmt::format("byte 0x{:02x} on line {} is not UTF-8 text",
@@ -224,9 +224,9 @@ void throw_problems(const std::string& name, std::vector<Problem> problems) {
            std::tuple(b.place.line == 0, b.place.line, b.place.column);
   });
   std::string text = problems.size() > 1 ? fmt::format("{}: {} errors", name, problems.size()) : "";
-  constexpr size_t kMost = 20;  // lines that a person reads
-  const std::string more = problems.size() > kMost ? fmt::format("\nand {} more", problems.size() - kMost) : "";
-  if (!more.empty()) problems.resize(kMost);
+  constexpr size_t kMax = 20;  // lines that a person reads
+  const std::string more = problems.size() > kMax ? fmt::format("\nand {} more", problems.size() - kMax) : "";
+  if (!more.empty()) problems.resize(kMax);
   for (const Problem& problem : problems)
     text += fmt::format("{}{}", text.empty() ? "" : "\n", line_of(problem));
   throw ConfigError(text + more);

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/core/error.h"
-#include "framework/core/quote.h"
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/core/quote.h"
 
 namespace bonsai {
 
@@ -45,7 +45,7 @@ struct Document {
   std::vector<Problem> problems;  // found so far; the file could be read in spite of them
 };
 
-constexpr size_t kMostConfigBytes = 64 << 10;
+constexpr size_t kMaxConfigBytes = 64 << 10;
 
 // Of UTF-8 with or without BOM, lines ending in \n, \r\n or \r. ConfigError if that is too long, not YAML or
 // holds no keys.

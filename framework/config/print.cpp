@@ -1,4 +1,4 @@
-#include "framework/config/print.h"
+#include "bonsai/framework/config/print.h"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "framework/config/visit.h"
+#include "bonsai/framework/config/visit.h"
 
 namespace bonsai {
 

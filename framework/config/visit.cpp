@@ -1,12 +1,12 @@
-#include "framework/config/visit.h"
+#include "bonsai/framework/config/visit.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "framework/core/error.h"
-#include "framework/core/quote.h"
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/core/quote.h"
 
 namespace bonsai {
 

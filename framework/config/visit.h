@@ -46,6 +46,9 @@ class Visitor {
     enter(key, help, [&config](Visitor& v) { config.visit(v); });
   }
 
+  // The key `now` was called `before` in an earlier version. An error about the old name gives the new one.
+  virtual void renamed(const char* /*before*/, const char* /*now*/) {}
+
  protected:
   virtual void enter(const char* key, const char* help, const std::function<void(Visitor&)>& visit_section) = 0;
 };

@@ -1,4 +1,4 @@
-#include "framework/config/yaml.h"
+#include "bonsai/framework/config/yaml.h"
 
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@ std::string read_file(const fs::path& path) {
     throw ConfigError(name + ": is a pipe or a device, which might never end; write the config to a file");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::string text(kMostConfigBytes + 1, '\0');
+  std::string text(kMaxConfigBytes + 1, '\0');
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad())
     throw ConfigError(fmt::format("{}: cannot be read: {}", name, std::generic_category().message(errno)));
@@ -117,6 +117,10 @@ class Loader final : public Visitor {
       complain(key, *node, words.text(), meant(nearest_word(node->text, words.words)));
   }
 
+  void renamed(const char* before, const char* now) override {
+    renames_.push_back({sections_[current_].path, before, now});
+  }
+
   // After the visit.
   std::vector<Problem> take_problems() { return std::move(problems_); }
 
@@ -152,6 +156,8 @@ class Loader final : public Visitor {
             hint =
                 fmt::format("; {} is a key of {}", known, other.path.empty() ? "the top level" : other.path);
     }
+    for (const Rename& rename : renames_)
+      if (rename.section == unknown.section && rename.before == key) hint = "; it is called " + rename.now + " now";
     if (!condition.empty()) hint = "; it is one only with " + condition;
     const size_t most = hint.empty() ? section.keys.size() : std::min<size_t>(6, section.keys.size());
     const std::vector<std::string> first(section.keys.begin(),
@@ -173,6 +179,11 @@ class Loader final : public Visitor {
     std::vector<std::string> words;
   };
   const std::vector<Choice>& choices() const { return choices_; }
+
+  struct Rename {
+    std::string section, before, now;
+  };
+  const std::vector<Rename>& renames() const { return renames_; }
 
  protected:
   void enter(const char* key, const char*, const std::function<void(Visitor&)>& visit_section) override {
@@ -229,6 +240,7 @@ class Loader final : public Visitor {
   std::vector<Problem> problems_;
   std::vector<Section> sections_;
   std::vector<Choice> choices_;
+  std::vector<Rename> renames_;
   size_t current_ = 0;
 };
 
@@ -304,6 +316,16 @@ void ConfigFile::set(const std::string& setting) {
     node = entry ? entry : &node->entries.emplace_back(Node{Node::Kind::empty, "", place, key, place, {}});
   }
   *node = {Node::Kind::scalar, setting.substr(equals + 1), place, node->key, place, {}};
+}
+
+void ConfigFile::rename_old_keys_by(const Visit& visit_fresh) {
+  Loader loader(document_);
+  visit_fresh(loader);
+  for (const Loader::Rename& rename : loader.renames()) {
+    const Node* section = rename.section.empty() ? &document_.root : find_entry(document_.root, rename.section);
+    const Node* entry = section ? find_entry(*section, rename.before) : nullptr;
+    if (entry && !find_entry(*section, rename.now)) const_cast<Node*>(entry)->key = rename.now;
+  }
 }
 
 void ConfigFile::unset(const std::string& path) {

@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "framework/config/document.h"
-#include "framework/config/visit.h"
+#include "bonsai/framework/config/document.h"
+#include "bonsai/framework/config/visit.h"
 
 namespace bonsai {
 
@@ -39,6 +39,13 @@ class ConfigFile {
   template <class Config>
   std::vector<std::string> drop_unused() {
     return drop_unused_by(fresh<Config>());
+  }
+
+  // Gives keys of an earlier version their present names (Visitor::renamed). For `bonsai convert`: elsewhere they are
+  // errors.
+  template <class Config>
+  void rename_old_keys() {
+    rename_old_keys_by(fresh<Config>());
   }
 
   // `config` with what the file and the settings say, also if its values contradict each other. One ConfigError of all
@@ -68,6 +75,7 @@ class ConfigFile {
     return [](Visitor& v) { Config().visit(v); };
   }
   void load_by(const Visit& visit, const Visit& visit_fresh) const;
+  void rename_old_keys_by(const Visit& visit_fresh);
   std::vector<std::string> drop_unused_by(const Visit& visit_fresh);
   std::map<std::string, std::string> conditional_keys(const Visit& visit_fresh, int choices) const;
 

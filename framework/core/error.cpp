@@ -1,4 +1,4 @@
-#include "framework/core/error.h"
+#include "bonsai/framework/core/error.h"
 
 namespace bonsai {
 namespace {

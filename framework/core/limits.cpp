@@ -1,4 +1,4 @@
-#include "framework/core/limits.h"
+#include "bonsai/framework/core/limits.h"
 
 #include <fmt/format.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-#include "framework/core/memory.h"
+#include "bonsai/framework/core/memory.h"
 
 #include <sys/mman.h>
 
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <memory>
 
-#include "framework/core/error.h"
+#include "bonsai/framework/core/error.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "framework/core/device.h"
+#include "bonsai/framework/core/device.h"
 
 namespace bonsai {
 

@@ -1,4 +1,4 @@
-#include "framework/core/parallel.h"
+#include "bonsai/framework/core/parallel.h"
 
 #include <algorithm>
 #include <atomic>
@@ -12,13 +12,13 @@
 #include <thread>
 #include <vector>
 
-#include "framework/core/error.h"
-#include "framework/core/limits.h"
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/core/limits.h"
 
 namespace bonsai {
 namespace {
 
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 // How long a thread spins before it sleeps or yields, where each thread has a processor of its own; with more threads
 // than processors it keeps another thread from running.
 constexpr int kSpins = 2000;  // about 10 us; most gaps between two ops are shorter
@@ -170,11 +170,11 @@ int default_threads() {
     int n = 0;
     const char* end = text + std::strlen(text);
     const bool whole = std::from_chars(text, end, n).ptr == end;
-    check(whole && n >= 1 && n <= kMostThreads, "threads",
-          "BONSAI_THREADS is '{}'; give a number from 1 to {}", text, kMostThreads);
+    check(whole && n >= 1 && n <= kMaxThreads, "threads",
+          "BONSAI_THREADS is '{}'; give a number from 1 to {}", text, kMaxThreads);
     return n;
   }
-  return std::min(kMostThreads, processor_limits().usable());
+  return std::min(kMaxThreads, processor_limits().usable());
 }
 
 struct Current {
@@ -203,8 +203,8 @@ ThreadPool& ensure_pool() {
 int threads() { return ensure_pool().size(); }
 
 void set_threads(int count) {
-  check(count >= 1 && count <= kMostThreads, "threads", "the number of threads is {}; it must be 1 to {}", count,
-        kMostThreads);
+  check(count >= 1 && count <= kMaxThreads, "threads", "the number of threads is {}; it must be 1 to {}", count,
+        kMaxThreads);
   Current& c = current();
   std::lock_guard lock(c.mutex);
   if (!c.pools.empty() && c.pools.back()->size() == count) return;

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "framework/core/tensor.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 

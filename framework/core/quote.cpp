@@ -1,4 +1,4 @@
-#include "framework/core/quote.h"
+#include "bonsai/framework/core/quote.h"
 
 #include <fmt/format.h>
 

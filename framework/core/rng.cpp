@@ -1,9 +1,9 @@
-#include "framework/core/rng.h"
+#include "bonsai/framework/core/rng.h"
 
 #include <cmath>
 #include <numbers>
 
-#include "framework/core/error.h"
+#include "bonsai/framework/core/error.h"
 
 namespace bonsai {
 namespace {

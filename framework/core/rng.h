@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "framework/core/level.h"
+#include "bonsai/framework/core/level.h"
 
 namespace bonsai {
 

@@ -1,11 +1,11 @@
-#include "framework/core/shape.h"
+#include "bonsai/framework/core/shape.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "framework/core/error.h"
-#include "framework/core/tensor.h"  // for how shapes read in messages
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/core/tensor.h"  // for how shapes read in messages
 
 namespace bonsai {
 

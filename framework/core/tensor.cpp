@@ -1,11 +1,11 @@
-#include "framework/core/tensor.h"
+#include "bonsai/framework/core/tensor.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "framework/core/parameter.h"
+#include "bonsai/framework/core/parameter.h"
 
 namespace bonsai {
 

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "framework/core/device.h"
-#include "framework/core/dtype.h"
-#include "framework/core/error.h"
-#include "framework/core/memory.h"
-#include "framework/core/shape.h"
-#include "framework/core/view.h"
+#include "bonsai/framework/core/device.h"
+#include "bonsai/framework/core/dtype.h"
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/core/memory.h"
+#include "bonsai/framework/core/shape.h"
+#include "bonsai/framework/core/view.h"
 
 namespace bonsai {
 

@@ -1,4 +1,4 @@
-#include "framework/core/tensor_text.h"
+#include "bonsai/framework/core/tensor_text.h"
 
 #include <algorithm>
 #include <charconv>

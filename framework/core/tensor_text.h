@@ -6,7 +6,7 @@
 //       [-4.   nan  6. ]]
 #pragma once
 
-#include "framework/core/tensor.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 

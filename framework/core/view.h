@@ -1,8 +1,8 @@
 // What kernels see of a tensor: where its elements are, how many, of which type. Contiguous, row-major.
 #pragma once
 
-#include "framework/core/dtype.h"
-#include "framework/core/shape.h"
+#include "bonsai/framework/core/dtype.h"
+#include "bonsai/framework/core/shape.h"
 
 namespace bonsai {
 

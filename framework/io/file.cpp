@@ -1,4 +1,4 @@
-#include "framework/io/file.h"
+#include "bonsai/framework/io/file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "framework/core/error.h"
-#include "framework/core/quote.h"
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/core/quote.h"
 
 namespace bonsai {
 namespace {

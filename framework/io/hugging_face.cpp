@@ -1,9 +1,9 @@
-#include "framework/io/hugging_face.h"
+#include "bonsai/framework/io/hugging_face.h"
 
 #include <set>
 
-#include "framework/core/quote.h"
-#include "framework/io/json_config.h"
+#include "bonsai/framework/core/quote.h"
+#include "bonsai/framework/io/json_config.h"
 
 namespace bonsai {
 

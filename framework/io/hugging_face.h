@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "framework/io/safetensors.h"
+#include "bonsai/framework/io/safetensors.h"
 
 namespace bonsai {
 

@@ -6,8 +6,8 @@
 
 namespace bonsai {
 
-constexpr uint64_t kMostJsonBytes = 16 << 20;
-constexpr int kMostJsonDepth = 64;
+constexpr uint64_t kMaxJsonBytes = 16 << 20;
+constexpr int kMaxJsonDepth = 64;
 
 // The value in `text`, discarded() if it is not JSON. Longer or deeper than the limits is an Error of `where`.
 nlohmann::json parse_json(std::string_view text, std::string_view where);

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <string>
 
-#include "framework/core/error.h"
-#include "framework/core/quote.h"
-#include "framework/io/file.h"
-#include "framework/io/json.h"
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/core/quote.h"
+#include "bonsai/framework/io/file.h"
+#include "bonsai/framework/io/json.h"
 
 namespace bonsai {
 
@@ -15,7 +15,7 @@ class JsonConfig {
  public:
   explicit JsonConfig(const std::filesystem::path& path) : path_(path.string()) {
     check(std::filesystem::exists(path), path_, "cannot be read; a Hugging Face directory has a config.json");
-    json_ = parse_json(read_file(path, kMostJsonBytes), path_);
+    json_ = parse_json(read_file(path, kMaxJsonBytes), path_);
     check(json_.is_object(), path_, "is not a JSON object");
   }
 

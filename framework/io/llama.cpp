@@ -1,6 +1,6 @@
 // Llama: its settings, and where its tensors go.
-#include "framework/io/hugging_face.h"
-#include "framework/io/json_config.h"
+#include "bonsai/framework/io/hugging_face.h"
+#include "bonsai/framework/io/json_config.h"
 
 namespace bonsai {
 

@@ -1,5 +1,5 @@
 // 8 bytes with the length of the header, a JSON header, the bytes of the tensors end to end.
-#include "framework/io/safetensors.h"
+#include "bonsai/framework/io/safetensors.h"
 
 #include <fmt/format.h>
 
@@ -11,8 +11,8 @@
 #include <optional>
 #include <span>
 
-#include "framework/core/quote.h"
-#include "framework/io/file.h"
+#include "bonsai/framework/core/quote.h"
+#include "bonsai/framework/io/file.h"
 
 namespace bonsai {
 

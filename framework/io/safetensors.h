@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/core/tensor.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 

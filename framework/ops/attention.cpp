@@ -2,10 +2,10 @@
 // two numbers a query.
 #include <cmath>
 
-#include "framework/autograd/record.h"
-#include "framework/ops/axes.h"
-#include "framework/ops/broadcast.h"
-#include "framework/ops/ops.h"
+#include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/ops/axes.h"
+#include "bonsai/framework/ops/broadcast.h"
+#include "bonsai/framework/ops/ops.h"
 
 namespace bonsai {
 namespace {
@@ -15,18 +15,18 @@ constexpr const char* kOp = "scaled_dot_product_attention";
 struct Args {
   int64_t n_heads, n_kv_heads, window;
   bool causal;
-  double scale, soft_cap, dropout;
+  double scale, logit_softcap, dropout;
   RandomKey key;
   int64_t first_head, all_heads;
 };
 
 // What backward needs, in this order.
-enum Kept { kQ, kK, kV, kBias, kStats, kAttend, kQueryDocuments, kKeyDocuments, kAlibi };
+enum Kept { kQ, kK, kV, kBias, kStats, kPaddingMask, kQuerySegmentIds, kKeySegmentIds, kAlibi };
 
 // Sizes and steps of one operand: (B,H,T,D), or (B,T,H*D) where n_heads is given.
 struct Operand {
   int64_t batch, heads, rows, width;
-  Heads heads_of;
+  kernel::Heads heads_of;
 
   Operand(const Tensor& x, int64_t n_heads) : batch(x.size(0)) {
     void* data = const_cast<void*>(x.data());
@@ -42,17 +42,17 @@ struct Operand {
 
 const int32_t* ids_of(const Tensor& x) { return x ? static_cast<const int32_t*>(x.data()) : nullptr; }
 
-Attention problem(const Tensor (&t)[9], const Tensor& y, const Args& args) {
+kernel::Attention problem(const Tensor (&t)[9], const Tensor& y, const Args& args) {
   const Operand q(t[kQ], args.n_heads), k(t[kK], args.n_kv_heads), v(t[kV], args.n_kv_heads),
       oy(y, args.n_heads);
-  Attention a{};
+  kernel::Attention a{};
   a.batch = q.batch, a.heads = q.heads, a.kv_heads = k.heads, a.queries = q.rows, a.keys = k.rows;
   a.d_k = q.width, a.d_v = v.width;
   a.q = q.heads_of, a.k = k.heads_of, a.v = v.heads_of, a.y = oy.heads_of;
-  a.scale = args.scale, a.soft_cap = args.soft_cap;
+  a.scale = args.scale, a.logit_softcap = args.logit_softcap;
   a.causal = args.causal, a.window = args.window;
-  a.attend = ids_of(t[kAttend]), a.query_documents = ids_of(t[kQueryDocuments]),
-  a.key_documents = ids_of(t[kKeyDocuments]);
+  a.padding_mask = ids_of(t[kPaddingMask]), a.query_segment_ids = ids_of(t[kQuerySegmentIds]),
+  a.key_segment_ids = ids_of(t[kKeySegmentIds]);
   a.slopes = view(t[kAlibi]).data;
   a.dropout = args.dropout, a.key = args.key;
   a.first_head = args.first_head, a.all_heads = args.all_heads;
@@ -98,16 +98,16 @@ Shape checked_scores(const Tensor& q, const Tensor& k, const Tensor& v, const At
   check(!o.alibi || !recording({o.alibi}), kOp, "the slopes of ALiBi have no gradient; detach() {}", o.alibi);
   check(o.dropout >= 0 && o.dropout <= 1, kOp, "the dropout rate is {}; it must be in [0, 1]", o.dropout);
   check(o.mask.window >= 0, kOp, "the window is {}; it may not be negative", o.mask.window);
-  check(std::isfinite(o.scale) && std::isfinite(o.soft_cap) && o.soft_cap >= 0, kOp,
+  check(std::isfinite(o.scale) && std::isfinite(o.logit_softcap) && o.logit_softcap >= 0, kOp,
         "the scale is {} and the soft cap {}; both must be finite, and the cap not negative", o.scale,
-        o.soft_cap);
+        o.logit_softcap);
   check(o.first_head >= 0 && (o.all_heads ? o.first_head <= o.all_heads - heads : o.first_head == 0), kOp,
         "{} heads from {} on are not some of {}", heads, o.first_head, o.all_heads);
   const Shape scores{q.size(0), heads, q.size(time), k.size(time)};
-  check_ids(o.mask.attend, "`attend`", scores.dim[0], scores.dim[3]);
-  check_ids(o.mask.query_documents, "`query_documents`", scores.dim[0], scores.dim[2]);
-  check_ids(o.mask.key_documents, "`key_documents`", scores.dim[0], scores.dim[3]);
-  check(static_cast<bool>(o.mask.query_documents) == static_cast<bool>(o.mask.key_documents), kOp,
+  check_ids(o.mask.padding_mask, "`padding_mask`", scores.dim[0], scores.dim[3]);
+  check_ids(o.mask.query_segment_ids, "`query_segment_ids`", scores.dim[0], scores.dim[2]);
+  check_ids(o.mask.key_segment_ids, "`key_segment_ids`", scores.dim[0], scores.dim[3]);
+  check(static_cast<bool>(o.mask.query_segment_ids) == static_cast<bool>(o.mask.key_segment_ids), kOp,
         "documents are given for queries or keys alone");
   if (o.alibi) check_alike(kOp, q, o.alibi);
   check(!o.alibi || o.alibi.shape() == Shape{heads}, kOp, "ALiBi needs a slope for each of {} heads, got {}",
@@ -124,7 +124,7 @@ double scale_of(const AttentionOptions& o, int64_t d_k) {
 
 // What (B or 1,1,Tq,Tk) says by position, padding and documents: 1 where a query may attend to a key.
 Tensor may_attend(const Mask& m, const Shape& scores, Device device) {
-  const bool by_row = m.attend || m.query_documents;
+  const bool by_row = m.padding_mask || m.query_segment_ids;
   const int64_t batch = by_row ? scores.dim[0] : 1, queries = scores.dim[2], keys = scores.dim[3];
   std::vector<int32_t> allowed;
   for (int64_t b = 0; b < batch; ++b)
@@ -133,9 +133,9 @@ Tensor may_attend(const Mask& m, const Shape& scores, Device device) {
         const int64_t distance = i + keys - queries - j;  // how far the key lies before the query
         bool may = !m.causal || distance >= 0;
         if (m.window > 0) may &= std::abs(distance) < m.window;
-        if (m.attend) may &= ids_of(m.attend)[b * keys + j] != 0;
-        if (m.query_documents)
-          may &= ids_of(m.query_documents)[b * queries + i] == ids_of(m.key_documents)[b * keys + j];
+        if (m.padding_mask) may &= ids_of(m.padding_mask)[b * keys + j] != 0;
+        if (m.query_segment_ids)
+          may &= ids_of(m.query_segment_ids)[b * queries + i] == ids_of(m.key_segment_ids)[b * keys + j];
         allowed.push_back(may);
       }
   return from<int32_t>({batch, 1, queries, keys}, allowed, device);
@@ -177,7 +177,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
                   std::min(o.mask.window, scores.dim[2] + scores.dim[3]),
                   o.mask.causal,
                   scale_of(o, o.n_heads ? q.size(2) / o.n_heads : q.size(3)),
-                  o.soft_cap,
+                  o.logit_softcap,
                   o.dropout,
                   o.key,
                   o.first_head,
@@ -188,9 +188,9 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   const Tensor stats = empty({scores.dim[0] * scores.dim[1] * scores.dim[2], 2}, q.dtype(), q.device());
   const Mask& m = o.mask;
   kernels(q).attention(
-      problem({q, k, v, o.bias, stats, m.attend, m.query_documents, m.key_documents, o.alibi}, y, args));
+      problem({q, k, v, o.bias, stats, m.padding_mask, m.query_segment_ids, m.key_segment_ids, o.alibi}, y, args));
   return record(kOp, {q, k, v, o.bias}, y,
-                {q, k, v, o.bias, stats, m.attend, m.query_documents, m.key_documents, o.alibi}, args,
+                {q, k, v, o.bias, stats, m.padding_mask, m.query_segment_ids, m.key_segment_ids, o.alibi}, args,
                 [](Tensor dy, Saved& s, Sink&, Args args) -> Grads {
                   Tensor dq = empty_like(s[kQ]), dk = empty_like(s[kK]), dv = empty_like(s[kV]), dbias;
                   if (s.needs(kBias)) dbias = zeros(s[kBias].shape(), dy.dtype(), dy.device());
@@ -212,7 +212,7 @@ AttentionResult composed_attention(const Tensor& q, const Tensor& k, const Tenso
                vh = repeated(apart(v, kv_heads), heads);
 
   Tensor scores = scale(matmul(qh, kh, false, true), scale_of(o, qh.size(-1)));
-  if (o.soft_cap > 0) scores = scale(tanh(scale(scores, 1 / o.soft_cap)), o.soft_cap);
+  if (o.logit_softcap > 0) scores = scale(tanh(scale(scores, 1 / o.logit_softcap)), o.logit_softcap);
   if (o.alibi) {
     std::vector<double> distance;
     for (int64_t i = 0; i < shape.dim[2]; ++i)

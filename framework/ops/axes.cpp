@@ -1,4 +1,4 @@
-#include "framework/ops/axes.h"
+#include "bonsai/framework/ops/axes.h"
 
 #include <algorithm>
 

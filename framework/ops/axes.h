@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "framework/core/tensor.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 

@@ -1,4 +1,4 @@
-#include "framework/ops/broadcast.h"
+#include "bonsai/framework/ops/broadcast.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Helpers that several ops share; not for layers.
 #pragma once
 
-#include "framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/dispatch.h"
 
 namespace bonsai {
 

@@ -1,7 +1,7 @@
 // Elementwise ops: the listed ones, those with a number, and dropout.
-#include "framework/ops/broadcast.h"
-#include "framework/autograd/record.h"
-#include "framework/ops/ops.h"
+#include "bonsai/framework/ops/broadcast.h"
+#include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/ops/ops.h"
 
 namespace bonsai {
 namespace {

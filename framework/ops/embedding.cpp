@@ -1,8 +1,8 @@
 // Rows of a table by id.
-#include "framework/autograd/record.h"
-#include "framework/ops/axes.h"
-#include "framework/ops/broadcast.h"
-#include "framework/ops/ops.h"
+#include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/ops/axes.h"
+#include "bonsai/framework/ops/broadcast.h"
+#include "bonsai/framework/ops/ops.h"
 
 namespace bonsai {
 
@@ -15,7 +15,7 @@ Tensor embedding(const Tensor& table, const Tensor& ids) {
   Shape shape = ids.shape();
   shape.dim[shape.rank++] = table.size(1);
   Tensor y = empty(shape, table.dtype(), table.device());
-  kernels(table).embedding(view(table), view(ids), mut(y), faults(table.device()));
+  kernels(table).embedding(view(table), view(ids), mut(y), index_error(table.device()));
   check_faults("embedding", table.device());
   return record("embedding", {table}, y, {ids}, table.size(0),
                 [](Tensor dy, Saved& s, Sink& sink, int64_t rows) -> Grads {

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "framework/autograd/record.h"
-#include "framework/ops/axes.h"
-#include "framework/ops/broadcast.h"
-#include "framework/ops/ops.h"
+#include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/ops/axes.h"
+#include "bonsai/framework/ops/broadcast.h"
+#include "bonsai/framework/ops/ops.h"
 
 namespace bonsai {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 Shape batch_of(const Shape& s) { return Shape(std::span(s.dim, static_cast<size_t>(s.rank - 2))); }
 
 // Element steps of an operand along the batch axes; 0 where it is stretched.
-void set_steps(int64_t (&step)[Gemm::kBatchAxes], const Shape& operand, const Shape& batch) {
+void set_steps(int64_t (&step)[kernel::Gemm::kBatchAxes], const Shape& operand, const Shape& batch) {
   int64_t size = operand[-1] * operand[-2];
   for (int i = 1; i <= batch.rank; ++i) {
     const bool own = i <= operand.rank - 2;
@@ -25,8 +25,8 @@ void set_steps(int64_t (&step)[Gemm::kBatchAxes], const Shape& operand, const Sh
 
 // Batch axes that continue the rows of A and C under one B, or the depth of A and B under one C,
 // become part of one large product.
-void merge_batch(Gemm& g) {
-  for (int axis = Gemm::kBatchAxes - 1; axis >= 0; --axis) {
+void merge_batch(kernel::Gemm& g) {
+  for (int axis = kernel::Gemm::kBatchAxes - 1; axis >= 0; --axis) {
     int64_t& n = g.batch[axis];
     if (n == 1) continue;
     if (!g.a.transposed && g.b.step[axis] == 0 && g.a.step[axis] == g.m * g.a.ld &&
@@ -46,7 +46,7 @@ void merge_batch(Gemm& g) {
 void product(Tensor& c, const Tensor& a, bool a_transposed, const Tensor& b, bool b_transposed,
              bool add = false, const Tensor& bias = {}) {
   const Shape batch = broadcast("matmul", batch_of(a.shape()), batch_of(b.shape()));
-  Gemm g{};
+  kernel::Gemm g{};
   g.m = c.size(-2), g.n = c.size(-1), g.k = a.size(a_transposed ? -2 : -1);
   g.a = {a.data(), a.size(-1), a_transposed, {}};
   g.b = {b.data(), b.size(-1), b_transposed, {}};
@@ -54,12 +54,12 @@ void product(Tensor& c, const Tensor& a, bool a_transposed, const Tensor& b, boo
   set_steps(g.a.step, a.shape(), batch);
   set_steps(g.b.step, b.shape(), batch);
   set_steps(g.c_step, c.shape(), batch);
-  for (int i = 0; i < Gemm::kBatchAxes; ++i) g.batch[i] = i < batch.rank ? batch.dim[i] : 1;
+  for (int i = 0; i < kernel::Gemm::kBatchAxes; ++i) g.batch[i] = i < batch.rank ? batch.dim[i] : 1;
   g.bias = view(bias).data;
   g.add = add;
   merge_batch(g);
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // what BLAS can count
-  check(std::max({g.m, g.n, g.k, g.a.ld, g.b.ld, g.ldc}) <= kMost, "matmul", "{} and {} are too large: BLAS counts to {}", a, b, kMost);
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();  // what BLAS can count
+  check(std::max({g.m, g.n, g.k, g.a.ld, g.b.ld, g.ldc}) <= kMax, "matmul", "{} and {} are too large: BLAS counts to {}", a, b, kMax);
   kernels(c).gemm(g);
 }
 

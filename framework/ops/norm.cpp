@@ -1,8 +1,8 @@
 // Layer norm and RMS norm over the last axis. A row's statistics (backend/norm.h) are saved, its output is recomputed.
-#include "framework/autograd/record.h"
-#include "framework/ops/axes.h"
-#include "framework/ops/broadcast.h"
-#include "framework/ops/ops.h"
+#include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/ops/axes.h"
+#include "bonsai/framework/ops/broadcast.h"
+#include "bonsai/framework/ops/ops.h"
 
 namespace bonsai {
 namespace {

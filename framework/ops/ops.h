@@ -7,9 +7,9 @@
 
 #include <vector>
 
-#include "framework/autograd/dispatch.h"
-#include "framework/core/rng.h"
-#include "framework/core/tensor.h"
+#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/framework/core/rng.h"
+#include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 
@@ -73,9 +73,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
 struct Mask {
   bool causal = false;          // to keys at its own position and before
   int64_t window = 0;           // w: to the last w positions, its own included; without causal, |query - key| < w. 0: to all
-  Tensor attend = {};           // i32 (B,Tk): to keys that are not 0 here (0: padding)
-  Tensor query_documents = {};  // i32 (B,Tq) and
-  Tensor key_documents = {};    // i32 (B,Tk): to keys of the same document
+  Tensor padding_mask = {};           // i32 (B,Tk): to keys that are not 0 here (0: padding)
+  Tensor query_segment_ids = {};  // i32 (B,Tq) and
+  Tensor key_segment_ids = {};    // i32 (B,Tk): to keys of the same document
 };
 
 struct AttentionOptions {
@@ -83,7 +83,7 @@ struct AttentionOptions {
   int64_t n_kv_heads = 0;  // with n_heads: Hkv, 0 for as many. Head h reads key/value head h / (H / Hkv). Ainslie et al. 2023, arXiv:2305.13245
   Mask mask = {};
   double scale = 0;        // 0: 1 / sqrt(D)
-  double soft_cap = 0;     // c: scores become c tanh(scores / c), before any bias. Gemma 2, 2024, arXiv:2408.00118
+  double logit_softcap = 0;     // c: scores become c tanh(scores / c), before any bias. Gemma 2, 2024, arXiv:2408.00118
   Tensor alibi = {};       // (H): slope s adds -s (query position - key position) to the scores. Press et al. 2021, arXiv:2108.12409
   Tensor bias = {};        // added to the scores, broadcast to (B,H,Tq,Tk); -inf hides; may have a gradient
   double dropout = 0;      // of the weights

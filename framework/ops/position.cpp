@@ -5,10 +5,10 @@
 #include <deque>
 #include <mutex>
 
-#include "framework/autograd/record.h"
-#include "framework/ops/axes.h"
-#include "framework/ops/broadcast.h"
-#include "framework/ops/ops.h"
+#include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/ops/axes.h"
+#include "bonsai/framework/ops/broadcast.h"
+#include "bonsai/framework/ops/ops.h"
 
 namespace bonsai {
 namespace {

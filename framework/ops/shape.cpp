@@ -1,9 +1,9 @@
 // Ops that move elements or only rename them.
 #include <algorithm>
 
-#include "framework/autograd/record.h"
-#include "framework/ops/broadcast.h"
-#include "framework/ops/ops.h"
+#include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/ops/broadcast.h"
+#include "bonsai/framework/ops/ops.h"
 
 namespace bonsai {
 namespace {
@@ -49,7 +49,7 @@ Tensor reshape(const Tensor& x, const Shape& shape) {
 
 Tensor permute(const Tensor& x, const std::vector<int>& axes) {
   check_floating("permute", x);
-  Axes order{}, inverse{};
+  kernel::Axes order{}, inverse{};
   Shape shape = x.shape();
   uint32_t seen = 0;
   for (size_t i = 0; i < axes.size() && i < kMaxRank; ++i) {
@@ -63,7 +63,7 @@ Tensor permute(const Tensor& x, const std::vector<int>& axes) {
   Tensor y = empty(shape, x.dtype(), x.device());
   kernels(x).permute(view(x), order, mut(y));
   struct Args {
-    Axes inverse;
+    kernel::Axes inverse;
     Shape from;
   };
   return record("permute", {x}, y, {}, Args{inverse, x.shape()}, [](Tensor dy, Saved&, Sink&, Args a) -> Grads {
@@ -101,9 +101,9 @@ namespace {
 
 // The parts' sizes along the axis, for the way back.
 struct Parts {
-  static constexpr size_t kMost = 14;
+  static constexpr size_t kMax = 14;
   int axis, count;
-  int64_t size[kMost];
+  int64_t size[kMax];
 };
 
 }  // namespace
@@ -111,9 +111,9 @@ struct Parts {
 Tensor concat(const std::vector<Tensor>& parts, int axis) {
   check(!parts.empty() && parts[0], "concat", "needs at least one tensor");
   const int a = checked_axis("concat", parts[0].shape(), axis);
-  if (parts.size() > Parts::kMost) {  // more than fit beside the node: concatenate the first ones
-    std::vector<Tensor> rest{concat({parts.begin(), parts.begin() + Parts::kMost}, a)};
-    rest.insert(rest.end(), parts.begin() + Parts::kMost, parts.end());
+  if (parts.size() > Parts::kMax) {  // more than fit beside the node: concatenate the first ones
+    std::vector<Tensor> rest{concat({parts.begin(), parts.begin() + Parts::kMax}, a)};
+    rest.insert(rest.end(), parts.begin() + Parts::kMax, parts.end());
     return concat(rest, a);
   }
   Shape shape = parts[0].shape();

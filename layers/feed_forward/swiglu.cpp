@@ -1,4 +1,4 @@
-#include "layers/feed_forward/swiglu.h"
+#include "bonsai/layers/feed_forward/swiglu.h"
 
 namespace bonsai {
 

@@ -1,7 +1,7 @@
 // SwiGLU: down(silu(gate(x)) * up(x)).                                Shazeer 2020, arXiv:2002.05202
 #pragma once
 
-#include "layers/registry.h"
+#include "bonsai/layers/registry.h"
 
 namespace bonsai {
 
@@ -10,7 +10,7 @@ struct SwiGLUConfig {
   int64_t d_hidden = 0;  // 0 chooses 8/3 * d_model: as many parameters as 4 * d_model without a gate
   bool bias = false;
   double dropout = 0;
-  double deviation = 0.02, output_deviation = 0.02;
+  double init_std = 0.02, output_init_std = 0.02;
   template <class V>
   void visit(V&) {}  // all of them are the model's keys
 };
@@ -20,9 +20,9 @@ class SwiGLU final : public Layer {
   SwiGLU(Module* parent, std::string name, const SwiGLUConfig& c)
       : Layer(parent, std::move(name)),
         width_(c.d_hidden ? c.d_hidden : 8 * c.d_model / 3),
-        gate{this, "gate", {.in = c.d_model, .out = width_, .bias = c.bias, .deviation = c.deviation}},
-        up{this, "up", {.in = c.d_model, .out = width_, .bias = c.bias, .deviation = c.deviation}},
-        down{this, "down", {.in = width_, .out = c.d_model, .bias = c.bias, .deviation = c.output_deviation}},
+        gate{this, "gate", {.in = c.d_model, .out = width_, .bias = c.bias, .init_std = c.init_std}},
+        up{this, "up", {.in = c.d_model, .out = width_, .bias = c.bias, .init_std = c.init_std}},
+        down{this, "down", {.in = width_, .out = c.d_model, .bias = c.bias, .init_std = c.output_init_std}},
         dropout{this, "dropout", {.p = c.dropout}} {}
 
  protected:

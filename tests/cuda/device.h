@@ -2,9 +2,9 @@
 // the emulated one of tests/cuda_emulation.
 #pragma once
 
-#include "framework/autograd/record.h"
-#include "framework/backend/backend.h"
-#include "tests/support.h"
+#include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/backend/backend.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 

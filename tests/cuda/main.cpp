@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "framework/backend/backend.h"
-#include "framework/backend/load_cuda.h"
-#include "tests/ran_tests.h"
+#include "bonsai/framework/backend/backend.h"
+#include "bonsai/framework/backend/load_cuda.h"
+#include "bonsai/tests/ran_tests.h"
 
 constexpr int kSkipped = 77;  // known to ctest
 

@@ -1,22 +1,22 @@
 // Gradient checks and the leak audit of a whole model run on the CUDA device itself, and see what is wrong there.
-#include "framework/checks/audit.h"
-#include "layers/check_model.h"
-#include "tests/cuda/device.h"
-#include "trainers/audit.h"
+#include "bonsai/framework/checks/audit.h"
+#include "bonsai/layers/check_model.h"
+#include "bonsai/tests/cuda/device.h"
+#include "bonsai/trainers/audit.h"
 
 namespace bonsai::test {
 namespace {
 
-const DecoderConfig kSmall{.vocab_size = 7, .block_size = 4, .n_layers = 1, .n_heads = 2, .d_model = 8};
+const TransformerConfig kSmall{.vocab_size = 7, .block_size = 4, .n_layers = 1, .n_heads = 2, .d_model = 8};
 
-ModelCheck gradients_of(Decoder& model) {
+ModelCheck gradients_of(Transformer& model) {
   const Tensor ids = from<int32_t>({1, 4}, std::vector<int32_t>{3, 1, 6, 1}, kCuda);
   return check_model("model", model, ids, {.training = true, .random = {.seed = 1}});
 }
 
 TEST(CudaChecks, EveryGradientOfAModelAgreesWithDifferences) {
   Module root({.dtype = DType::f64, .device = kCuda});
-  Decoder model(&root, "", kSmall);
+  Transformer model(&root, "", kSmall);
   const ModelCheck sound = gradients_of(model);
   EXPECT_TRUE(sound.passed()) << sound.text();
   EXPECT_GT(sound.reports.size(), 10u);
@@ -36,13 +36,13 @@ TEST(CudaChecks, TheAuditSeesAMaskThatTheDeviceLeavesOut) {
   static const auto forward = kernels(kCuda, DType::f32).attention.run;
   static const auto backward = kernels(kCuda, DType::f32).attention_backward.run;
   const ScopedKernels plant(kCuda, DType::f32, [](KernelTable& kernels) {
-    kernels.attention.run = [](const Attention& a) {
-      Attention open = a;
+    kernels.attention.run = [](const kernel::Attention& a) {
+      kernel::Attention open = a;
       open.causal = false;
       forward(open);
     };
-    kernels.attention_backward.run = [](const Attention& a, const AttentionGradients& d) {
-      Attention open = a;
+    kernels.attention_backward.run = [](const kernel::Attention& a, const kernel::AttentionGradients& d) {
+      kernel::Attention open = a;
       open.causal = false;
       backward(open, d);
     };

@@ -1,7 +1,7 @@
 // Kernels cut their work into blocks, warps and tiles: sizes just below, at and above each edge, primes, and nothing
 // at all, on the CUDA device against the CPU.
-#include "framework/ops/ops.h"
-#include "tests/cuda/device.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/cuda/device.h"
 
 namespace bonsai::test {
 namespace {
@@ -63,11 +63,11 @@ TEST(CudaEdges, TheNormOfHugeAndTinyGradients) {
   for (const Device device : {Device{}, kCuda})
     for (const double g : {1e-30, 1.0, 1e20, 3e38}) {
       const Tensor gradients = full({10'000}, g).to(device);
-      Tensor state = full({sizeof(StepState) / sizeof(int32_t)}, 0, DType::i32).to(device);
-      auto* const on_device = static_cast<StepState*>(state.mutable_data());
+      Tensor state = full({sizeof(kernel::StepState) / sizeof(int32_t)}, 0, DType::i32).to(device);
+      auto* const on_device = static_cast<kernel::StepState*>(state.mutable_data());
       kernels(device, DType::f32).begin_update(1, 1, 1, 1, on_device);
       kernels(device, DType::f32).gradient_norm(view(gradients), 1, on_device);
-      StepState got;
+      kernel::StepState got;
       const Tensor host = state.to(Device{});
       std::memcpy(&got, host.data(), sizeof got);
       EXPECT_NEAR(got.gradient_norm / g, 100, 1e-4) << name_of(device) << " " << g;

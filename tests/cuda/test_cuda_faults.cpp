@@ -2,8 +2,8 @@
 // to learn its name. The device is broken afterwards, so nothing else is tested in this program.
 #include <cstdlib>
 
-#include "framework/ops/ops.h"
-#include "tests/cuda/device.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/cuda/device.h"
 
 namespace bonsai::test {
 namespace {

@@ -1,8 +1,8 @@
 // Every row of the op table on the CUDA device: against the CPU, and its gradients against differences.
-#include "framework/checks/gradcheck.h"
-#include "framework/checks/op_cases.h"
-#include "framework/ops/ops.h"
-#include "tests/cuda/device.h"
+#include "bonsai/framework/checks/gradcheck.h"
+#include "bonsai/framework/checks/op_cases.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/cuda/device.h"
 
 namespace bonsai::test {
 namespace {

@@ -2,8 +2,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "framework/ops/ops.h"
-#include "tests/cuda/device.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/tests/cuda/device.h"
 
 namespace bonsai::test {
 namespace {

@@ -1,8 +1,8 @@
 // A whole toy model trains on the CUDA device as on the CPU, and a step copies a batch in and its numbers out.
 #include <dlfcn.h>
 
-#include "tests/cuda/device.h"
-#include "tests/training.h"
+#include "bonsai/tests/cuda/device.h"
+#include "bonsai/tests/training.h"
 
 namespace bonsai::test {
 namespace {
@@ -25,7 +25,7 @@ struct Kind {
 };
 const std::vector<Kind> kKinds = {
     {"as shipped", {}},
-    {"with dropout, in micro-batches", {"model.dropout=0.2", "trainer.accumulation=2"}},
+    {"with dropout, in micro-batches", {"model.dropout=0.2", "trainer.gradient_accumulation=2"}},
     {"in the shape of Llama",
      {"model.position=rope", "model.norm=rms_norm", "model.mlp=swiglu", "model.n_kv_heads=2", "model.bias=false"}},
 };
@@ -68,7 +68,7 @@ TEST(CudaTraining, ARunThatWasSavedGoesOnAsOnTheCpu) {
   for (int64_t step = 0; step < 10; ++step) trainer.step(step);
   const Checkpoint checkpoint(folder / "whole");
   Module root;
-  Decoder model(&root, "", checkpoint.config().model);
+  Transformer model(&root, "", checkpoint.config().model);
   checkpoint.load_model(model);
   const auto expected = trainer.model().parameters(), got = model.parameters();
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -106,7 +106,7 @@ TEST(CudaTraining, AStepCopiesABatchInAndItsNumbersOut) {
     constexpr int64_t kSteps = 5;
     for (int64_t step = 3; step < 3 + kSteps; ++step) trainer.step(step);
     counts(after);
-    const int64_t batches = kSteps * trainer.config().trainer.accumulation;
+    const int64_t batches = kSteps * trainer.config().trainer.gradient_accumulation;
     EXPECT_EQ(after[0] - before[0], 2 * batches) << "copies in: inputs and targets";
     EXPECT_EQ(after[1] - before[1], kSteps) << "copies out: loss, norm and whether both are finite";
     EXPECT_EQ(after[2] - before[2], 0) << "copies on the device";

@@ -1,5 +1,5 @@
 // cuBLAS: its argument rules, and the product behind them.
-#include "tests/cuda_emulation/product.h"
+#include "bonsai/tests/cuda_emulation/product.h"
 
 namespace emulation {
 namespace {

@@ -7,7 +7,7 @@
 #include <new>
 #include <optional>
 
-#include "tests/cuda_emulation/product.h"
+#include "bonsai/tests/cuda_emulation/product.h"
 
 namespace emulation {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/backend/cuda/emulated_device.h"
+#include "bonsai/framework/backend/cuda/emulated_device.h"
 
 // For a program that has loaded the library: all reports since the last call, a line each; they are then
 // forgotten.

@@ -1,5 +1,5 @@
 // Faults that kernels have in practice. Each must be found, and the report must say what and where.
-#include "tests/cuda_emulation/faults.h"
+#include "bonsai/tests/cuda_emulation/faults.h"
 
 namespace faults {
 

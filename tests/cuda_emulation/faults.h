@@ -1,7 +1,7 @@
 // Kernels with a fault each, and some without. See faults.cu.
 #pragma once
 
-#include "framework/backend/cuda/launch.h"
+#include "bonsai/framework/backend/cuda/launch.h"
 
 namespace faults {
 

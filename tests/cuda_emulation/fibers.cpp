@@ -1,4 +1,4 @@
-#include "tests/cuda_emulation/fibers.h"
+#include "bonsai/tests/cuda_emulation/fibers.h"
 
 #include <sys/mman.h>
 
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/cuda_emulation/sanitizer.h"
+#include "bonsai/tests/cuda_emulation/sanitizer.h"
 
 #if !defined(__x86_64__)
 #error "the emulated device needs an x86-64 processor"
@@ -43,8 +43,8 @@ namespace {
 
 constexpr size_t kPage = 4096, kStride = kStackBytes + kPage;
 
-std::array<Fiber, kMostFibers> fibers;
-std::array<Fiber*, kMostFibers> idle;
+std::array<Fiber, kMaxFibers> fibers;
+std::array<Fiber*, kMaxFibers> idle;
 size_t idle_count = 0;
 Fiber* previous = nullptr;  // from where the last switch came
 void (*body_of_fibers)() = nullptr;
@@ -69,13 +69,13 @@ void reset(Fiber& fiber) {
 }
 
 void make_fibers() {
-  void* range = mmap(nullptr, kMostFibers * kStride, PROT_READ | PROT_WRITE,
+  void* range = mmap(nullptr, kMaxFibers * kStride, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) {
     std::fprintf(stderr, "[emulation] no memory for 1,024 stacks\n");
     std::abort();
   }
-  for (size_t i = kMostFibers; i-- > 0;) {
+  for (size_t i = kMaxFibers; i-- > 0;) {
     unsigned char* guard = static_cast<unsigned char*>(range) + i * kStride;
     mprotect(guard, kPage, PROT_NONE);
     fibers[i].stack = guard + kPage;

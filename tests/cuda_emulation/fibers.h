@@ -7,7 +7,7 @@
 
 namespace emulation {
 
-inline constexpr std::size_t kStackBytes = 64 * 1024, kMostFibers = 1024;
+inline constexpr std::size_t kStackBytes = 64 * 1024, kMaxFibers = 1024;
 
 struct Fiber {
   void* stack_pointer = nullptr;

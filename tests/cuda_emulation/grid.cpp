@@ -9,8 +9,8 @@
 #include <memory>
 #include <utility>
 
-#include "tests/cuda_emulation/sanitizer.h"
-#include "tests/cuda_emulation/scheduler.h"
+#include "bonsai/tests/cuda_emulation/sanitizer.h"
+#include "bonsai/tests/cuda_emulation/scheduler.h"
 
 namespace emulation {
 namespace {
@@ -59,7 +59,7 @@ void reserve_shared() {
 const char* problem_of(const Shape& s, size_t limit) {
   const dim3 b = s.block, g = s.grid;
   const uint64_t threads = uint64_t{b.x} * b.y * b.z;
-  if (threads == 0 || threads > kMostThreads || b.x > 1024 || b.y > 1024 || b.z > 64)
+  if (threads == 0 || threads > kMaxThreads || b.x > 1024 || b.y > 1024 || b.z > 64)
     return "bad block size (at most 1,024 threads, 64 of them along z)";
   if (g.x == 0 || g.y == 0 || g.z == 0) return "a grid dimension is 0";
   if (g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535) return "grid too large (y and z are limited to 65535)";

@@ -1,7 +1,7 @@
 // A library as the program loads the backend's: emulator and kernels in one, with entries of its own.
-#include "tests/cuda_emulation/device_array.h"
-#include "tests/cuda_emulation/faults.h"
-#include "tests/cuda_emulation/sample.h"
+#include "bonsai/tests/cuda_emulation/device_array.h"
+#include "bonsai/tests/cuda_emulation/faults.h"
+#include "bonsai/tests/cuda_emulation/sample.h"
 
 using emulation::test::DeviceArray;
 

@@ -1,4 +1,4 @@
-#include "tests/ran_tests.h"
+#include "bonsai/tests/ran_tests.h"
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);

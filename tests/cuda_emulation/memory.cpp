@@ -12,8 +12,8 @@
 #include <map>
 #include <set>
 
-#include "tests/cuda_emulation/emulation.h"
-#include "tests/cuda_emulation/sanitizer.h"
+#include "bonsai/tests/cuda_emulation/emulation.h"
+#include "bonsai/tests/cuda_emulation/sanitizer.h"
 
 namespace emulation {
 namespace {

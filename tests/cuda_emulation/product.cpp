@@ -1,6 +1,6 @@
 // Matrix products by plain loops: factors are packed into panels, of which a tile of 16 by 4 is summed in
 // registers.
-#include "tests/cuda_emulation/product.h"
+#include "bonsai/tests/cuda_emulation/product.h"
 
 #include <algorithm>
 #include <bit>

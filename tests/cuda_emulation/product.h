@@ -3,7 +3,7 @@
 
 #include <cublas_v2.h>
 
-#include "tests/cuda_emulation/emulation.h"
+#include "bonsai/tests/cuda_emulation/emulation.h"
 
 namespace emulation {
 

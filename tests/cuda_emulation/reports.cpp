@@ -9,12 +9,12 @@
 #include <map>
 #include <utility>
 
-#include "tests/cuda_emulation/emulation.h"
+#include "bonsai/tests/cuda_emulation/emulation.h"
 
 namespace emulation {
 namespace {
 
-constexpr size_t kMostReports = 200;
+constexpr size_t kMaxReports = 200;
 
 bool set(const char* name) {
   const char* value = std::getenv(name);
@@ -66,7 +66,7 @@ State& state() {
 }
 
 void keep(const std::string& what) {
-  if (state().reports.size() >= kMostReports) return;
+  if (state().reports.size() >= kMaxReports) return;
   state().reports.push_back(what);
   if (!options().quiet) std::fprintf(stderr, "[emulation] %s\n", what.c_str());
 }

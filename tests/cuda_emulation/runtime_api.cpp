@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tests/cuda_emulation/emulation.h"
+#include "bonsai/tests/cuda_emulation/emulation.h"
 
 namespace emulation {
 namespace {

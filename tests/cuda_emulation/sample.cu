@@ -1,5 +1,5 @@
 // Kernels in the manner of the backend's, for the tests of the emulation itself.
-#include "tests/cuda_emulation/sample.h"
+#include "bonsai/tests/cuda_emulation/sample.h"
 
 namespace sample {
 namespace {

@@ -1,7 +1,7 @@
 // Small kernels that use what a device has: see sample.cu.
 #pragma once
 
-#include "framework/backend/cuda/launch.h"
+#include "bonsai/framework/backend/cuda/launch.h"
 
 namespace sample {
 

@@ -4,7 +4,7 @@
 // until one has to wait there.
 //
 // A thread that comes to an operation which can no longer be right ends its block, and with it the launch.
-#include "tests/cuda_emulation/scheduler.h"
+#include "bonsai/tests/cuda_emulation/scheduler.h"
 
 #include <bit>
 #include <map>

@@ -4,12 +4,12 @@
 #include <array>
 #include <vector>
 
-#include "tests/cuda_emulation/emulation.h"
-#include "tests/cuda_emulation/fibers.h"
+#include "bonsai/tests/cuda_emulation/emulation.h"
+#include "bonsai/tests/cuda_emulation/fibers.h"
 
 namespace emulation {
 
-inline constexpr unsigned kLanes = 32, kMostThreads = 1024;
+inline constexpr unsigned kLanes = 32, kMaxThreads = 1024;
 
 // What a thread waits for, where it waits.
 struct Thread {
@@ -30,9 +30,9 @@ struct Warp {
 struct Block {
   unsigned threads = 0, warps = 0;
   unsigned current = 0;  // the thread that runs
-  std::array<Warp, kMostThreads / kLanes> warp{};
-  std::array<Thread, kMostThreads> thread{};
-  std::array<uint3, kMostThreads> index{};  // threadIdx
+  std::array<Warp, kMaxThreads / kLanes> warp{};
+  std::array<Thread, kMaxThreads> thread{};
+  std::array<uint3, kMaxThreads> index{};  // threadIdx
   dim3 shape{0, 0, 0};                      // for which index holds
   void (*run)(void*) = nullptr;
   void* arguments = nullptr;

@@ -11,9 +11,9 @@
 #include <cstring>
 #include <memory>
 
-#include "tests/cuda_emulation/emulation.h"
-#include "tests/cuda_emulation/sanitizer.h"
-#include "tests/cuda_emulation/scheduler.h"
+#include "bonsai/tests/cuda_emulation/emulation.h"
+#include "bonsai/tests/cuda_emulation/sanitizer.h"
+#include "bonsai/tests/cuda_emulation/scheduler.h"
 
 namespace emulation {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <deque>
 
-#include "tests/cuda_emulation/emulation.h"
+#include "bonsai/tests/cuda_emulation/emulation.h"
 
 namespace emulation {
 namespace {

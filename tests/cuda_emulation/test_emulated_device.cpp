@@ -6,9 +6,9 @@
 #include <numeric>
 #include <thread>
 
-#include "tests/cuda_emulation/device_array.h"
-#include "tests/cuda_emulation/emulation.h"
-#include "tests/cuda_emulation/sample.h"
+#include "bonsai/tests/cuda_emulation/device_array.h"
+#include "bonsai/tests/cuda_emulation/emulation.h"
+#include "bonsai/tests/cuda_emulation/sample.h"
 
 namespace {
 

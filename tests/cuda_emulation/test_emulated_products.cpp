@@ -7,8 +7,8 @@
 #include <cmath>
 #include <type_traits>
 
-#include "tests/cuda_emulation/device_array.h"
-#include "tests/cuda_emulation/emulation.h"
+#include "bonsai/tests/cuda_emulation/device_array.h"
+#include "bonsai/tests/cuda_emulation/emulation.h"
 
 namespace {
 

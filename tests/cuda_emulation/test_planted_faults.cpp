@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "tests/cuda_emulation/device_array.h"
-#include "tests/cuda_emulation/emulation.h"
-#include "tests/cuda_emulation/faults.h"
-#include "tests/cuda_emulation/sanitizer.h"
+#include "bonsai/tests/cuda_emulation/device_array.h"
+#include "bonsai/tests/cuda_emulation/emulation.h"
+#include "bonsai/tests/cuda_emulation/faults.h"
+#include "bonsai/tests/cuda_emulation/sanitizer.h"
 
 namespace {
 

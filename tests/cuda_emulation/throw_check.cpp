@@ -2,7 +2,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "framework/backend/cuda/launch.h"
+#include "bonsai/framework/backend/cuda/launch.h"
 
 namespace gpu {
 

@@ -2,9 +2,9 @@
 // built and loaded.
 #include <map>
 
-#include "framework/io/safetensors.h"
-#include "tests/fuzz/fuzz.h"
-#include "trainers/checkpoint.h"
+#include "bonsai/framework/io/safetensors.h"
+#include "bonsai/tests/fuzz/fuzz.h"
+#include "bonsai/trainers/checkpoint.h"
 
 using namespace bonsai;
 
@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const fuzz::MemoryFile file(bytes), right(with_checksum(file, bytes));
     const Checkpoint checkpoint(right.path());
     Module root(checkpoint.build());
-    Decoder model{&root, "", checkpoint.config().model};
+    Transformer model{&root, "", checkpoint.config().model};
     checkpoint.load_model(model);
   });
   return 0;

@@ -1,9 +1,9 @@
 // Any bytes as the YAML of a run, with all that follows before data is read: ranges, fits, sizes, and the config printed
 // and loaded again.
-#include "framework/config/print.h"
-#include "framework/config/yaml.h"
-#include "tests/fuzz/fuzz.h"
-#include "trainers/config.h"
+#include "bonsai/framework/config/print.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/tests/fuzz/fuzz.h"
+#include "bonsai/trainers/config.h"
 
 using namespace bonsai;
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <string_view>
 
-#include "framework/core/error.h"
-#include "framework/core/quote.h"
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/core/quote.h"
 
 namespace bonsai::fuzz {
 

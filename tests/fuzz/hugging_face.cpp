@@ -2,9 +2,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "layers/pretrained.h"
-#include "tests/folder.h"
-#include "tests/fuzz/fuzz.h"
+#include "bonsai/layers/pretrained.h"
+#include "bonsai/tests/folder.h"
+#include "bonsai/tests/fuzz/fuzz.h"
 
 using namespace bonsai;
 
@@ -17,8 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::expect_value_or_error([&] {
     const HuggingFaceDirectory directory(folder.path());
     Module root;
-    Decoder decoder{&root, "", decoder_config(directory)};
-    load_weights(directory, decoder);
+    Transformer transformer{&root, "", transformer_config(directory)};
+    load_weights(directory, transformer);
   });
   return 0;
 }

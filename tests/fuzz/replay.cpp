@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "tests/fuzz/fuzz.h"
+#include "bonsai/tests/fuzz/fuzz.h"
 
 int main(int argc, char** argv) {
   int files = 0;

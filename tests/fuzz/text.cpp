@@ -1,7 +1,7 @@
 // Any bytes as a text file: tokens and back, to the byte. And as a stored tokenizer.
-#include "data/text.h"
-#include "data/tokenizer.h"
-#include "tests/fuzz/fuzz.h"
+#include "bonsai/data/text.h"
+#include "bonsai/data/tokenizer.h"
+#include "bonsai/tests/fuzz/fuzz.h"
 
 using namespace bonsai;
 

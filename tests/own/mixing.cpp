@@ -1,7 +1,7 @@
 // Layers that are not position-wise: mixing adds up earlier positions, as padding and documents allow, and declares
 // it; mixing_undeclared does not declare it; numbered adds the number of a position.
-#include "layers/linear.h"
-#include "layers/registry.h"
+#include "bonsai/layers/linear.h"
+#include "bonsai/layers/registry.h"
 
 namespace bonsai {
 namespace {
@@ -38,8 +38,8 @@ class Mixing final : public Layer {
     for (int64_t row = 0; row < x.size(0); ++row)
       for (int64_t i = 0; i < time; ++i)
         for (int64_t j = 0; j < time; ++j) {
-          const bool padding = context.attend && id(context.attend, row, j) == 0;
-          const bool other = context.documents && id(context.documents, row, i) != id(context.documents, row, j);
+          const bool padding = context.padding_mask && id(context.padding_mask, row, j) == 0;
+          const bool other = context.segment_ids && id(context.segment_ids, row, i) != id(context.segment_ids, row, j);
           const bool seen = (c_.later || j < i) && j != i && !padding && !other;
           taken.push_back(seen ? 1.0 / static_cast<double>(c_.by_length ? time : 1) : 0);
         }

@@ -7,9 +7,9 @@
 #include <functional>
 #include <set>
 
-#include "framework/autograd/dispatch.h"
-#include "framework/autograd/profile.h"
-#include "framework/core/parallel.h"
+#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/profile.h"
+#include "bonsai/framework/core/parallel.h"
 
 namespace bonsai {
 namespace {
@@ -123,7 +123,7 @@ void add_losses(std::vector<Row>& rows, int64_t tokens, int64_t vocabulary) {
   const std::string sizes = fmt::format("{}x{}", tokens, vocabulary);
   const Tensor logits = numbers({tokens, vocabulary}), target = numbers({tokens}, DType::i32, vocabulary);
   Tensor loss = zero({}), stats = numbers({tokens, 2}), dlogits = numbers({tokens, vocabulary});
-  const CrossEntropy options{0, -100, false};
+  const kernel::CrossEntropy options{0, -100, false};
   rows.push_back({"cross_entropy", sizes, [=]() mutable {
                     table().cross_entropy(view(logits), view(target), options, mut(loss), mut(stats),
                                           faults(Device{}));
@@ -137,7 +137,7 @@ void add_losses(std::vector<Row>& rows, int64_t tokens, int64_t vocabulary) {
 void add_product(std::vector<Row>& rows, int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
   const Tensor a = numbers(ta ? Shape{k, m} : Shape{m, k}), b = numbers(tb ? Shape{n, k} : Shape{k, n});
   Tensor c = zero({m, n});
-  Gemm g{};
+  kernel::Gemm g{};
   g.m = m, g.n = n, g.k = k;
   g.a = {a.data(), a.size(1), ta, {}}, g.b = {b.data(), b.size(1), tb, {}};
   g.c = c.mutable_data(), g.ldc = n;
@@ -158,13 +158,13 @@ void add_attention(std::vector<Row>& rows, int64_t batch, int64_t heads, int64_t
                        numbers(shape), numbers(shape), numbers(shape)};
   const Tensor stats = numbers({batch * heads * time, 2});
   const auto at = [&](int i) {
-    return Heads{const_cast<void*>(x[i].data()), time * heads * width, width, heads * width};
+    return kernel::Heads{const_cast<void*>(x[i].data()), time * heads * width, width, heads * width};
   };
-  Attention a{};
+  kernel::Attention a{};
   a.batch = batch, a.heads = a.kv_heads = heads, a.queries = a.keys = time, a.d_k = a.d_v = width;
   a.q = at(0), a.k = at(1), a.v = at(2), a.y = at(3);
   a.scale = 0.125, a.causal = true, a.stats = const_cast<void*>(stats.data());
-  const AttentionGradients d{at(3), at(4), at(5), at(6), nullptr};
+  const kernel::AttentionGradients d{at(3), at(4), at(5), at(6), nullptr};
   const std::string sizes = fmt::format("{}x{}x{}x{}", batch, heads, time, width);
   const std::vector<Tensor> kept(x, x + 7);
   rows.push_back({"attention", sizes, [=] { (void)kept, (void)stats, table().attention(a); }});
@@ -178,8 +178,8 @@ void add_attention(std::vector<Row>& rows, int64_t batch, int64_t heads, int64_t
 void add_optimizer(std::vector<Row>& rows, int64_t parameters) {
   const Tensor gradients = numbers({parameters});
   Tensor values = numbers({parameters}), m = zero({parameters}), v = zero({parameters});
-  const auto state = std::make_shared<StepState>();
-  const AdamW options{0.9, 0.99, 1e-8, 0.1, parameters};
+  const auto state = std::make_shared<kernel::StepState>();
+  const kernel::AdamW options{0.9, 0.99, 1e-8, 0.1, parameters};
   const std::string sizes = std::to_string(parameters);
   rows.push_back({"gradient_norm", sizes, [=] { table().gradient_norm(view(gradients), 1, state.get()); }});
   rows.push_back({"adamw", sizes, [=]() mutable {
@@ -189,7 +189,7 @@ void add_optimizer(std::vector<Row>& rows, int64_t parameters) {
 
 void add_state(std::vector<Row>& rows) {
   const Tensor loss = numbers({});
-  const auto state = std::make_shared<StepState>();
+  const auto state = std::make_shared<kernel::StepState>();
   rows.push_back({"add_loss", "1", [=] { table().add_loss(view(loss), true, state.get()); }});
   rows.push_back({"begin_update", "1", [=] { table().begin_update(1, 1e-3, 0.1, 0.01, state.get()); }});
 }

@@ -1,21 +1,21 @@
 // Attention in tiles of queries: the scores of a tile against the keys it may see live in scratch, so no
 // (Tq, Tk) tensor exists. Operands are read by batch, head and row strides, never permuted. Backward
 // recomputes a tile's weights from each row's largest score and sum of exponentials.
-#include "framework/backend/cpu/product.h"
+#include "bonsai/framework/backend/cpu/product.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
-constexpr int64_t kMostRows = 64;
+constexpr int64_t kMaxRows = 64;
 
 // Fewer for many keys: a tile's scores stay at 32 K elements. A BLAS knows no band: a lower tile leaves some of what is
 // masked to it.
-int64_t tile_rows(const Attention& a) {
-  const int64_t most = a.causal && a.keys <= 128 && !prefers_own() ? 24 : kMostRows;
+int64_t tile_rows(const kernel::Attention& a) {
+  const int64_t most = a.causal && a.keys <= 128 && !prefers_own() ? 24 : kMaxRows;
   return smaller(smaller(most, larger(8, 32768 / larger(1, a.keys))), larger(1, a.queries));
 }
 
-real* rows_at(const Heads& h, int64_t batch, int64_t head, int64_t row) {
+real* rows_at(const kernel::Heads& h, int64_t batch, int64_t head, int64_t row) {
   return static_cast<real*>(h.data) + batch * h.batch + head * h.head + row * h.row;
 }
 
@@ -23,7 +23,7 @@ real* rows_at(const Heads& h, int64_t batch, int64_t head, int64_t row) {
 // has as many rows as the tile, `stride` elements each, which are whole vectors: the first `width` are keys.
 class Tile {
  public:
-  const Attention& a;
+  const kernel::Attention& a;
   const int64_t batch, head, first, rows;
 
  private:
@@ -36,7 +36,7 @@ class Tile {
   const int64_t from = smaller(a.keys, larger(0, position_ - before_));
   const int64_t width = larger(0, smaller(a.keys, position_ + rows - 1 + after_) - from), stride = whole_vectors(width);
 
-  Tile(const Attention& attention, int64_t batch, int64_t head, int64_t first, int64_t rows)
+  Tile(const kernel::Attention& attention, int64_t batch, int64_t head, int64_t first, int64_t rows)
       : a(attention), batch(batch), head(head), first(first), rows(rows) {}
 
   int64_t position(int64_t i) const { return position_ - from + i; }  // of query i, as a key is counted
@@ -57,20 +57,20 @@ class Tile {
     return (batch * a.all_heads + a.first_head + head) * a.queries + first + i;
   }
   real* stats(int64_t i) const { return static_cast<real*>(a.stats) + 2 * row(i); }
-  real* at(const Heads& h) const { return rows_at(h, batch, head, first); }
-  real* keys(const Heads& h) const { return rows_at(h, batch, kv_head(), from); }
+  real* at(const kernel::Heads& h) const { return rows_at(h, batch, head, first); }
+  real* keys(const kernel::Heads& h) const { return rows_at(h, batch, kv_head(), from); }
 };
 
 // out = scale * q k^T, capped. Here and below a row of a table is filled where it is used; elsewhere weights and their
 // gradients are zero.
 void raw_scores(const Tile& t, real* out) {
-  const Attention& a = t.a;
+  const kernel::Attention& a = t.a;
   const int64_t stride = t.stride;
   product({t.rows, t.width, a.d_k, t.at(a.q), a.q.row, false, t.keys(a.k), a.k.row, true, out, stride, nullptr,
            t.band(Band::c)},
           static_cast<real>(a.scale), false);
-  if (a.soft_cap <= 0) return;
-  const real cap = static_cast<real>(a.soft_cap);
+  if (a.logit_softcap <= 0) return;
+  const real cap = static_cast<real>(a.logit_softcap);
   for (int64_t i = 0; i < t.rows; ++i) {
     real* s = out + i * stride;
     const Range seen = t.seen(i);
@@ -94,23 +94,23 @@ constexpr real kLane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // -inf where query i may not attend.
 void hide(const Tile& t, int64_t i, real* s) {
-  const Attention& a = t.a;
+  const kernel::Attention& a = t.a;
   const Range seen = t.seen(i);
   constexpr real hidden = -math::infinity<real>;
   fill_ends(seen, t.used(i), s, hidden);
-  if (a.attend) {
-    const int32_t* attend = a.attend + t.batch * a.keys + t.from;
-    for (int64_t j = seen.begin; j < seen.end; ++j) s[j] = attend[j] ? s[j] : hidden;
+  if (a.padding_mask) {
+    const int32_t* padding_mask = a.padding_mask + t.batch * a.keys + t.from;
+    for (int64_t j = seen.begin; j < seen.end; ++j) s[j] = padding_mask[j] ? s[j] : hidden;
   }
-  if (a.query_documents) {
-    const int32_t own = a.query_documents[t.batch * a.queries + t.first + i];
-    const int32_t* documents = a.key_documents + t.batch * a.keys + t.from;
-    for (int64_t j = seen.begin; j < seen.end; ++j) s[j] = documents[j] == own ? s[j] : hidden;
+  if (a.query_segment_ids) {
+    const int32_t own = a.query_segment_ids[t.batch * a.queries + t.first + i];
+    const int32_t* segment_ids = a.key_segment_ids + t.batch * a.keys + t.from;
+    for (int64_t j = seen.begin; j < seen.end; ++j) s[j] = segment_ids[j] == own ? s[j] : hidden;
   }
 }
 
 void score(const Tile& t, real* scores) {
-  const Attention& a = t.a;
+  const kernel::Attention& a = t.a;
   const int64_t stride = t.stride;
   raw_scores(t, scores);
   for (int64_t i = 0; i < t.rows; ++i) {
@@ -157,7 +157,7 @@ void drop(const Tile& t, int64_t i, Range used, const real* weights, real* out) 
 }
 
 void forward_tile(const Tile& t, real* scores) {
-  const Attention& a = t.a;
+  const kernel::Attention& a = t.a;
   const int64_t width = t.width, stride = t.stride;
   real* y = t.at(a.y);
   if (width == 0) {
@@ -209,13 +209,13 @@ void weigh_tile(const Tile& t, real* p) {
 
 // ds, the gradient of the scores, from the weights: with m the dropout mask, dp = m (dy v^T) and
 // ds = p (dp - sum(p dp)).
-void score_gradients(const Tile& t, const Heads& dy, const real* p, real* ds) {
-  const Attention& a = t.a;
+void score_gradients(const Tile& t, const kernel::Heads& dy, const real* p, real* ds) {
+  const kernel::Attention& a = t.a;
   const int64_t stride = t.stride;
   product({t.rows, t.width, a.d_v, t.at(dy), dy.row, false, t.keys(a.v), a.v.row, true, ds, stride, nullptr,
            t.band(Band::c)},
           real(1), false);
-  double means[kMostRows];
+  double means[kMaxRows];
   for (int64_t i = 0; i < t.rows; ++i) {
     real* row = ds + i * stride;
     const Range used = t.used(i);
@@ -245,8 +245,8 @@ struct Sums {
 };
 
 // dv = or += (m p)^T dy; with ds times 1 - (s / cap)^2 of the capped score, dq = scale ds k, dk = or += scale ds^T q.
-void backward_tile(const Tile& t, const AttentionGradients& d, bool add, const Sums& sums, real* scratch) {
-  const Attention& a = t.a;
+void backward_tile(const Tile& t, const kernel::AttentionGradients& d, bool add, const Sums& sums, real* scratch) {
+  const kernel::Attention& a = t.a;
   const int64_t width = t.width, stride = t.stride;
   if (width == 0) {
     for (int64_t i = 0; i < t.rows; ++i) fill(t.at(d.dq) + i * d.dq.row, a.d_k, 0);
@@ -265,8 +265,8 @@ void backward_tile(const Tile& t, const AttentionGradients& d, bool add, const S
           real(1), add);
   score_gradients(t, d.dy, p, ds);
   if (sums.data) sums.add(t, ds);
-  if (a.soft_cap > 0) {  // the weights are not needed again: their place takes the capped scores
-    const real cap = static_cast<real>(a.soft_cap);
+  if (a.logit_softcap > 0) {  // the weights are not needed again: their place takes the capped scores
+    const real cap = static_cast<real>(a.logit_softcap);
     raw_scores(t, p);
     for (int64_t i = 0; i < t.rows; ++i) {
       const Range seen = t.seen(i);
@@ -286,7 +286,7 @@ void backward_tile(const Tile& t, const AttentionGradients& d, bool add, const S
 }
 
 // The tiles of all heads that read one key/value head run in order, because they add to the same rows.
-void backward_tiles(const Attention& a, const AttentionGradients& d, const Sums& sums) {
+void backward_tiles(const kernel::Attention& a, const kernel::AttentionGradients& d, const Sums& sums) {
   const int64_t each = tile_rows(a), group = a.kv_heads ? a.heads / a.kv_heads : 0;
   run_tiles_with_scratch(a.batch * a.kv_heads, 2 * each * whole_vectors(a.keys), [&](int64_t entry, real* scratch) {
     const int64_t batch = entry / a.kv_heads, kv_head = entry % a.kv_heads, head = kv_head * group;
@@ -303,7 +303,7 @@ void backward_tiles(const Attention& a, const AttentionGradients& d, const Sums&
 }
 
 // Of a bias with rows for queries: the tiles of all batch entries and heads that share rows run in order.
-void bias_by_query(const Attention& a, const AttentionGradients& d) {
+void bias_by_query(const kernel::Attention& a, const kernel::AttentionGradients& d) {
   const Sums sums{static_cast<real*>(d.dbias), a.bias_step};
   const int64_t each = tile_rows(a), tiles = tiles_of(a.queries, each);
   const int64_t batches = a.bias_step[0] ? a.batch : 1, heads = a.bias_step[1] ? a.heads : 1;
@@ -322,7 +322,7 @@ void bias_by_query(const Attention& a, const AttentionGradients& d) {
 }
 
 // Of a bias that is the same for all queries: from its sums (batch, heads, keys), in order.
-void bias_by_head(const Attention& a, const AttentionGradients& d, const real* sums) {
+void bias_by_head(const kernel::Attention& a, const kernel::AttentionGradients& d, const real* sums) {
   for (int64_t batch = 0; batch < a.batch; ++batch)
     for (int64_t head = 0; head < a.heads; ++head, sums += a.keys) {
       real* out = static_cast<real*>(d.dbias) + batch * a.bias_step[0] + head * a.bias_step[1];
@@ -332,7 +332,7 @@ void bias_by_head(const Attention& a, const AttentionGradients& d, const real* s
 
 }  // namespace
 
-void attention(const Attention& a) {
+void attention(const kernel::Attention& a) {
   const int64_t each = tile_rows(a), tiles = tiles_of(a.queries, each);
   run_tiles_with_scratch(a.batch * a.heads * tiles, each * whole_vectors(a.keys), [&](int64_t t, real* scratch) {
     const int64_t first = t % tiles * each, entry = t / tiles;
@@ -340,7 +340,7 @@ void attention(const Attention& a) {
   });
 }
 
-void attention_backward(const Attention& a, const AttentionGradients& d) {
+void attention_backward(const kernel::Attention& a, const kernel::AttentionGradients& d) {
   if (!d.dbias || a.bias_step[2]) {
     backward_tiles(a, d, {nullptr, a.bias_step});
     if (d.dbias) bias_by_query(a, d);

@@ -1,5 +1,5 @@
 // The calls into OpenBLAS, its self-check, and the loops that stand in for it.
-#include "framework/backend/cpu/blas.h"
+#include "bonsai/framework/backend/cpu/blas.h"
 
 #include <cblas.h>
 #include <sys/mman.h>
@@ -10,9 +10,9 @@
 #include <limits>
 #include <vector>
 
-#include "framework/backend/cpu/gemm.h"
-#include "framework/core/error.h"
-#include "framework/core/parallel.h"
+#include "bonsai/framework/backend/cpu/gemm.h"
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/core/parallel.h"
 
 namespace bonsai::cpu {
 namespace {

@@ -1,6 +1,6 @@
 // Elementwise kernels, with and without broadcasting.
-#include "framework/backend/cpu/loops.h"
-#include "framework/backend/layout.h"
+#include "bonsai/framework/backend/cpu/loops.h"
+#include "bonsai/framework/backend/layout.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {

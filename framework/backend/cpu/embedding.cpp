@@ -1,14 +1,14 @@
 // Rows of a table by id, and the scatter-add of their gradients.
-#include "framework/backend/cpu/loops.h"
+#include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 
-void embedding(View table, View ids, MutView y, Faults* faults) {
+void embedding(View table, View ids, MutView y, IndexError* index_error) {
   const int64_t rows = table.shape.dim[0], n = table.shape.dim[1], count = ids.shape.elements();
   for (int64_t i = 0; i < count; ++i) {
     const int64_t id = ids.as<int32_t>()[i];
     if (id >= 0 && id < rows) continue;
-    *faults = {1, i, id, rows};
+    *index_error = {1, i, id, rows};
     return;
   }
   for_rows(count, n, [&](int64_t i) {

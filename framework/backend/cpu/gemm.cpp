@@ -5,9 +5,9 @@
 // OpenBLAS call: about 96 rows, or columns where n > m; where that gives too few tiles for the processors of a small
 // machine, k is cut as well. Parts of a depth are added in order. Up to four rows read B where it lies. The bits depend
 // on where the tiles lie, which is a function of the shape.
-#include "framework/backend/cpu/gemm.h"
+#include "bonsai/framework/backend/cpu/gemm.h"
 
-#include "framework/backend/cpu/product.h"
+#include "bonsai/framework/backend/cpu/product.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
@@ -113,7 +113,7 @@ void few_rows(const Product& p, real alpha, bool add) {
   });
 }
 
-Product product_at(const Gemm& g, const int64_t* index) {
+Product product_at(const kernel::Gemm& g, const int64_t* index) {
   Product p{g.m,
             g.n,
             g.k,
@@ -126,7 +126,7 @@ Product product_at(const Gemm& g, const int64_t* index) {
             static_cast<real*>(g.c),
             g.ldc,
             static_cast<const real*>(g.bias)};
-  for (int axis = 0; axis < Gemm::kBatchAxes; ++axis) {
+  for (int axis = 0; axis < kernel::Gemm::kBatchAxes; ++axis) {
     p.a += index[axis] * g.a.step[axis];
     p.b += index[axis] * g.b.step[axis];
     p.c += index[axis] * g.c_step[axis];
@@ -136,16 +136,16 @@ Product product_at(const Gemm& g, const int64_t* index) {
 
 }  // namespace
 
-void gemm(const Gemm& g) {
+void gemm(const kernel::Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
   // Batch axes whose products are added into one result are walked inside a tile, in order.
   int64_t kept = 1, added = 1;
-  for (int axis = 0; axis < Gemm::kBatchAxes; ++axis) (g.c_step[axis] == 0 ? added : kept) *= g.batch[axis];
+  for (int axis = 0; axis < kernel::Gemm::kBatchAxes; ++axis) (g.c_step[axis] == 0 ? added : kept) *= g.batch[axis];
   if (kept == 0) return;
   const real alpha = static_cast<real>(g.alpha);
   const auto entry = [&](int64_t k, int64_t s) {
-    int64_t index[Gemm::kBatchAxes];
-    for (int axis = Gemm::kBatchAxes - 1; axis >= 0; --axis) {
+    int64_t index[kernel::Gemm::kBatchAxes];
+    for (int axis = kernel::Gemm::kBatchAxes - 1; axis >= 0; --axis) {
       int64_t& rest = g.c_step[axis] == 0 ? s : k;
       index[axis] = g.batch[axis] ? rest % g.batch[axis] : 0;
       rest /= larger(1, g.batch[axis]);

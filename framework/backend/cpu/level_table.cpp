@@ -1,8 +1,8 @@
 // Fills a kernel table with this level's functions.
-#include "framework/backend/kernels.h"
+#include "bonsai/framework/backend/kernels.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 
-#include "framework/backend/fill_table.def"
+#include "bonsai/framework/backend/fill_table.def"
 
 }  // namespace bonsai::cpu::BONSAI_LEVEL

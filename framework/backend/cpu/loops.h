@@ -5,9 +5,9 @@
 // Files that include this are compiled once a level, for one element type `real` (see README.md).
 #pragma once
 
-#include "framework/backend/kernels.h"
-#include "framework/backend/math.h"
-#include "framework/core/parallel.h"
+#include "bonsai/framework/backend/kernels.h"
+#include "bonsai/framework/backend/math.h"
+#include "bonsai/framework/core/parallel.h"
 
 namespace bonsai::cpu {
 

@@ -1,6 +1,6 @@
 // Cross-entropy from logits. A row keeps its largest logit and the sum of exponentials; the loss is
 // log(sum) - (target logit - largest), so logits of any size give the right digits.
-#include "framework/backend/cpu/loops.h"
+#include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
@@ -37,13 +37,13 @@ real other_gradients(const real* x, real top, real scale, real g, real soft, int
 
 }  // namespace
 
-void cross_entropy(View logits, View target, const CrossEntropy& options, MutView loss,
-                   MutView stats, Faults* faults) {
+void cross_entropy(View logits, View target, const kernel::CrossEntropy& options, MutView loss,
+                   MutView stats, IndexError* index_error) {
   const int64_t n = logits.shape[-1], rows = target.shape.elements();
   const int32_t* ids = target.as<int32_t>();
   for (int64_t i = 0; i < rows; ++i) {
     if (ids[i] == options.ignore_index || (ids[i] >= 0 && ids[i] < n)) continue;
-    *faults = {1, i, ids[i], n};
+    *index_error = {1, i, ids[i], n};
     return;
   }
   real total = 0;
@@ -65,7 +65,7 @@ void cross_entropy(View logits, View target, const CrossEntropy& options, MutVie
 // dlogits = dloss * (softmax - target distribution), over the count for the mean. At the target,
 // p - 1 is taken as minus the sum of the other p: it keeps its digits where p is nearly 1.
 void cross_entropy_backward(View logits, View target, View stats, View dloss,
-                            const CrossEntropy& options, MutView dlogits) {
+                            const kernel::CrossEntropy& options, MutView dlogits) {
   const int64_t n = logits.shape[-1], rows = target.shape.elements();
   const int32_t* ids = target.as<int32_t>();
   const int64_t count = options.mean ? counted(ids, rows, options.ignore_index) : 1;

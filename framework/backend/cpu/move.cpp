@@ -1,9 +1,9 @@
 // Kernels that move elements: permute, and copies of blocks for slice, concat and their gradients.
-#include "framework/backend/cpu/loops.h"
+#include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 
-void permute(View x, Axes axes, MutView y) {
+void permute(View x, kernel::Axes axes, MutView y) {
   const int rank = x.shape.rank;
   if (rank == 0) {
     y.as<real>()[0] = x.as<real>()[0];
@@ -28,7 +28,7 @@ void permute(View x, Axes axes, MutView y) {
   });
 }
 
-void copy_blocks(const Blocks& b) {
+void copy_blocks(const kernel::Blocks& b) {
   const auto copy = [&](int64_t row, int64_t begin, int64_t end) {
     const real* in = static_cast<const real*>(b.src) + row * b.src_stride;
     real* out = static_cast<real*>(b.dst) + row * b.dst_stride;

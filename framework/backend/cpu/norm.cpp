@@ -2,8 +2,8 @@
 //
 // The mean is kept relative to the row's first element: differences of nearby floats are exact, so a
 // row with a large mean loses no digits and a constant row has a variance of exactly 0.
-#include "framework/backend/cpu/loops.h"
-#include "framework/backend/norm.h"
+#include "bonsai/framework/backend/cpu/loops.h"
+#include "bonsai/framework/backend/norm.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 

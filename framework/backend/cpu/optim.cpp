@@ -1,13 +1,13 @@
 // A step's state; the gradient norm and AdamW, each one pass over all parameters.
-#include "framework/backend/cpu/loops.h"
+#include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 
-void add_loss(View loss, bool first, StepState* state) {
+void add_loss(View loss, bool first, kernel::StepState* state) {
   state->loss = (first ? 0 : state->loss) + static_cast<double>(loss.as<real>()[0]);
 }
 
-void begin_update(double scale, double learning_rate, double correction_1, double correction_2, StepState* state) {
+void begin_update(double scale, double learning_rate, double correction_1, double correction_2, kernel::StepState* state) {
   state->scale = scale;
   state->learning_rate = learning_rate;
   state->correction_1 = correction_1;
@@ -15,7 +15,7 @@ void begin_update(double scale, double learning_rate, double correction_1, doubl
 }
 
 // Squares are summed in double, tile by tile: f32 overflows at 1e19 and a norm is compared across runs.
-void gradient_norm(View gradients, double clip_norm, StepState* state) {
+void gradient_norm(View gradients, double clip_norm, kernel::StepState* state) {
   const int64_t n = gradients.shape.elements(), tiles = tiles_of(n, kGrain);
   const real* g = gradients.as<real>();
   const int64_t words = static_cast<int64_t>(sizeof(double) / sizeof(real));
@@ -44,7 +44,7 @@ void gradient_norm(View gradients, double clip_norm, StepState* state) {
 
 // Loshchilov & Hutter 2019, arXiv:1711.05101: the decay is apart from the gradient; eps is added after
 // the bias correction.
-void adamw(View gradients, const AdamW& o, const StepState* state, MutView values, MutView m, MutView v) {
+void adamw(View gradients, const kernel::AdamW& o, const kernel::StepState* state, MutView values, MutView m, MutView v) {
   if (!state->finite) return;
   const real b1 = static_cast<real>(o.beta_1), b2 = static_cast<real>(o.beta_2);
   const real c1 = static_cast<real>(1 - o.beta_1), c2 = static_cast<real>(1 - o.beta_2);

@@ -1,11 +1,11 @@
 // A register tile of C takes a whole depth of A and B before it is written. B lies packed in strips as wide as the
 // tile; A is read where it lies, or packed some rows at a time where it is transposed and its rows are far apart.
 // Goto & van de Geijn 2008, doi:10.1145/1356052.1356053
-#include "framework/backend/cpu/product.h"
+#include "bonsai/framework/backend/cpu/product.h"
 
 #include <utility>
 
-#include "framework/backend/cpu/gemm.h"
+#include "bonsai/framework/backend/cpu/gemm.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {

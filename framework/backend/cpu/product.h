@@ -2,7 +2,7 @@
 // for all tiles of rows, and A is read where it lies.
 #pragma once
 
-#include "framework/backend/cpu/loops.h"
+#include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 

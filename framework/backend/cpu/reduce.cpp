@@ -1,5 +1,5 @@
 // Reductions of one axis of (outer, n, inner). Large ones are cut into fixed chunks.
-#include "framework/backend/cpu/loops.h"
+#include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {

@@ -1,5 +1,5 @@
 // Rotary positions: pairs of a row turned by an angle of its position.
-#include "framework/backend/cpu/loops.h"
+#include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 

@@ -1,5 +1,5 @@
 // Softmax and its logarithm: rows are independent. A row of only -inf gives zeros (softmax).
-#include "framework/backend/cpu/loops.h"
+#include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 

@@ -1,6 +1,6 @@
 // Chooses the level of the f32 kernels at start: the best one that this processor runs, or the one
 // that BONSAI_ISA names.
-#include "framework/backend/cpu/table.h"
+#include "bonsai/framework/backend/cpu/table.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/backend/cpu/gemm.h"
-#include "framework/core/error.h"
-#include "framework/core/memory.h"
+#include "bonsai/framework/backend/cpu/gemm.h"
+#include "bonsai/framework/core/error.h"
+#include "bonsai/framework/core/memory.h"
 
 namespace bonsai::cpu {
 

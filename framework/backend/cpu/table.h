@@ -1,7 +1,7 @@
 // The CPU's kernel tables: f32 at the best level this processor runs, f64 at the lowest.
 #pragma once
 
-#include "framework/backend/backend.h"
+#include "bonsai/framework/backend/backend.h"
 
 namespace bonsai::cpu {
 

@@ -1,5 +1,5 @@
 // Attention, forward: see attention.h.
-#include "framework/backend/cuda/attention.h"
+#include "bonsai/framework/backend/cuda/attention.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks<D>)
 }
 
 template <int D>
-void forward(const Attention& a) {
+void forward(const kernel::Attention& a) {
   const int64_t blocks = gpu::ceil_div(a.queries, kQueries) * a.batch * a.heads * chunks_of<D>(a.d_v);
   launch_tiles(blocks, Tiles<D>::bytes(1), attend<D>, problem_of(a), in(a.q), in(a.k), in(a.v), out(a.y),
                static_cast<real*>(a.stats));
@@ -97,7 +97,7 @@ void forward(const Attention& a) {
 
 }  // namespace
 
-void attention(const Attention& a) {
+void attention(const kernel::Attention& a) {
   const int64_t width = a.d_k > a.d_v ? a.d_k : a.d_v;
   if (width <= 32 || !holds(Tiles<64>::bytes(1))) return forward<32>(a);
   width <= 64 || !holds(Tiles<kWidest>::bytes(1)) ? forward<64>(a) : forward<kWidest>(a);

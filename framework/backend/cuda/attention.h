@@ -14,7 +14,7 @@
 // products of queries and keys add chunk to chunk, and each block owns one chunk of a result's columns.
 #pragma once
 
-#include "framework/backend/cuda/loops.h"
+#include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 
@@ -45,14 +45,14 @@ __device__ inline Pack<N> pack(const real* x) {
 }
 
 // An Attention with its numbers in the kernels' own types.
-struct Problem : Attention {
+struct Problem : kernel::Attention {
   real factor, cap;    // the scale and the soft cap
   uint64_t threshold;  // of dropout: words from it on are kept, and the weights multiplied by
   real kept;
 };
 
-inline Problem problem_of(const Attention& a) {
-  return {a, static_cast<real>(a.scale), static_cast<real>(a.soft_cap), dropout_threshold(a.dropout),
+inline Problem problem_of(const kernel::Attention& a) {
+  return {a, static_cast<real>(a.scale), static_cast<real>(a.logit_softcap), dropout_threshold(a.dropout),
           a.dropout < 1 ? static_cast<real>(1 / (1 - a.dropout)) : real(0)};
 }
 
@@ -63,7 +63,7 @@ struct Rows {
   int count, width;
 };
 
-__device__ inline Rows rows_of(const real* x, const Heads& h, int batch, int head, int first, int64_t rows,
+__device__ inline Rows rows_of(const real* x, const kernel::Heads& h, int batch, int head, int first, int64_t rows,
                                int64_t width) {
   return {x + batch * h.batch + head * h.head + first * h.row, h.row, static_cast<int>(rows) - first,
           static_cast<int>(width)};
@@ -203,8 +203,8 @@ __device__ inline bool hidden(const Problem& a, int batch, int i, int j) {
   const int window = static_cast<int>(a.window), distance = i + keys - queries - j;
   if (i >= queries || j >= keys || (a.causal && distance < 0)) return true;
   if (window > 0 && (distance >= window || distance <= -window)) return true;
-  if (a.attend && a.attend[batch * a.keys + j] == 0) return true;
-  return a.query_documents && a.query_documents[batch * a.queries + i] != a.key_documents[batch * a.keys + j];
+  if (a.padding_mask && a.padding_mask[batch * a.keys + j] == 0) return true;
+  return a.query_segment_ids && a.query_segment_ids[batch * a.queries + i] != a.key_segment_ids[batch * a.keys + j];
 }
 
 // The score that comes from a product q k^T; `slope` is what the soft cap leaves of a change: 1 - tanh^2.
@@ -248,8 +248,8 @@ __device__ inline void draw(const Problem& a, int batch, int head, int i, int j,
 
 __device__ inline real dropped(real x, real factor) { return factor > 0 ? x * factor : real(0); }
 
-inline const real* in(const Heads& h) { return static_cast<const real*>(h.data); }
-inline real* out(const Heads& h) { return static_cast<real*>(h.data); }
+inline const real* in(const kernel::Heads& h) { return static_cast<const real*>(h.data); }
+inline real* out(const kernel::Heads& h) { return static_cast<real*>(h.data); }
 
 // Of a class of head sizes; where the device's memory is too small for its tiles, a smaller class goes in chunks.
 inline bool holds(size_t smem) { return smem <= shared_memory(); }

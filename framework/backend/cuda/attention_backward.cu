@@ -1,5 +1,5 @@
 // Attention, backward: see attention.h.
-#include "framework/backend/cuda/attention.h"
+#include "bonsai/framework/backend/cuda/attention.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
@@ -43,7 +43,7 @@ struct Tile {
 
 // s = q k^T and dp = dy v^T of one tile.
 template <int D>
-__device__ void both_products(const Problem& a, const Heads& dy, const Given& given, const Tile& t,
+__device__ void both_products(const Problem& a, const kernel::Heads& dy, const Given& given, const Tile& t,
                               const Tiles<D>& tiles, bool keep_queries, bool keep_keys, real (&s)[4][4],
                               real (&dp)[4][4]) {
   const int kv_head = t.head / static_cast<int>(a.heads / a.kv_heads);
@@ -83,7 +83,7 @@ __device__ real score_gradient(real p, real dp, const Row& row) {
 
 // The means of a block's queries: sum(p dp), in f32 divided by the weights' own sum, which is 1 only to its rounding.
 template <int D>
-__device__ void find_means(const Problem& a, const Heads& dy, const Given& given, const Place& at,
+__device__ void find_means(const Problem& a, const kernel::Heads& dy, const Given& given, const Place& at,
                            const Tiles<D>& tiles, Row (&rows)[4]) {
   double sum[4] = {}, total[4] = {};
   bool loaded = false;
@@ -108,7 +108,7 @@ __device__ void find_means(const Problem& a, const Heads& dy, const Given& given
 // dq = scale ds k; writes the means for the kernels after it.
 template <int D>
 __global__ void __launch_bounds__(kThreads, kBackwardBlocks<D>)
-    query_gradients(Problem a, AttentionGradients d, const real* q, const real* k, const real* v, const real* dy,
+    query_gradients(Problem a, kernel::AttentionGradients d, const real* q, const real* k, const real* v, const real* dy,
                     const real* stats, double* means, real* dq) {
   GPU_DYN_SMEM(real, shared);
   const Tiles<D> tiles(shared);
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks<D>)
 // Columns of a block's keys, as add_transposed has them.
 template <int D>
 __device__ void store_keys(const real (&x)[4][D / 16], real factor, const Place& at, int64_t keys, int64_t width,
-                           const Heads& h, real* out) {
+                           const kernel::Heads& h, real* out) {
   constexpr int kPack = D / 16 < 4 ? D / 16 : 4;
   for (int n = 0; n < 4; ++n) {
     const int64_t key = at.first + key_of_row(static_cast<int>(threadIdx.x) / 16 * 4 + n);
@@ -167,7 +167,7 @@ __device__ void store_keys(const real (&x)[4][D / 16], real factor, const Place&
 // dv = (m p)^T dy with dropout's mask m, dk = scale ds^T q; the head of `at` is one of keys and values.
 template <int D>
 __global__ void __launch_bounds__(kThreads, kBackwardBlocks<D>)
-    key_gradients(Problem a, AttentionGradients d, const real* q, const real* k, const real* v, const real* dy,
+    key_gradients(Problem a, kernel::AttentionGradients d, const real* q, const real* k, const real* v, const real* dy,
                   const real* stats, const double* means, real* dk, real* dv) {
   GPU_DYN_SMEM(real, shared);
   const Tiles<D> tiles(shared);
@@ -243,7 +243,7 @@ __device__ Walk walk(int64_t bias_step, int own, int64_t size, int each) {
 // dbias += ds: one block for one tile of one head, or for all of an axis of which the bias has but one.
 template <int D>
 __global__ void __launch_bounds__(kThreads, kBackwardBlocks<D>)
-    bias_gradients(Problem a, AttentionGradients d, const real* q, const real* k, const real* v, const real* dy,
+    bias_gradients(Problem a, kernel::AttentionGradients d, const real* q, const real* k, const real* v, const real* dy,
                    const real* stats, const double* means, real* dbias, int batches, int heads, int key_tiles) {
   GPU_DYN_SMEM(real, shared);
   const Tiles<D> tiles(shared);
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks<D>)
 }
 
 template <int D>
-void backward(const Attention& a, const AttentionGradients& d) {
+void backward(const kernel::Attention& a, const kernel::AttentionGradients& d) {
   const int64_t query_tiles = gpu::ceil_div(a.queries, kQueries), key_tiles = gpu::ceil_div(a.keys, kKeys);
   const size_t smem = Tiles<D>::bytes(2);
   const real *q = in(a.q), *k = in(a.k), *v = in(a.v), *dy = in(d.dy), *stats = static_cast<real*>(a.stats);
@@ -290,7 +290,7 @@ void backward(const Attention& a, const AttentionGradients& d) {
 
 }  // namespace
 
-void attention_backward(const Attention& a, const AttentionGradients& d) {
+void attention_backward(const kernel::Attention& a, const kernel::AttentionGradients& d) {
   const int64_t width = a.d_k > a.d_v ? a.d_k : a.d_v;
   if (width <= 32 || !holds(Tiles<64>::bytes(2))) return backward<32>(a, d);
   width <= 64 || !holds(Tiles<kWidest>::bytes(2)) ? backward<64>(a, d) : backward<kWidest>(a, d);

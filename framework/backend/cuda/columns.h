@@ -2,7 +2,7 @@
 // kPartRows rows are summed side by side, then the parts' sums in order.
 #pragma once
 
-#include "framework/backend/cuda/loops.h"
+#include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 

@@ -1,6 +1,6 @@
 // Elementwise kernels, with and without broadcasting: one thread an element.
-#include "framework/backend/cuda/loops.h"
-#include "framework/backend/layout.h"
+#include "bonsai/framework/backend/cuda/loops.h"
+#include "bonsai/framework/backend/layout.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {

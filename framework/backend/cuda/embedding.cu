@@ -1,16 +1,16 @@
 // Rows of a table by id, and the scatter-add of their gradients without atomics: positions are sorted by id, and the rows
 // of dy that have one id are added in order, in pieces of fixed size, so that a frequent id takes no longer than others.
-#include "framework/backend/cuda/loops.h"
+#include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
 
 constexpr int kPiece = 32, kAhead = 8;  // sorted positions that a thread adds up, and reads at once
 
-__global__ void gather_rows(const real* table, const int32_t* ids, int64_t rows, int64_t n, real* y, Faults* faults) {
+__global__ void gather_rows(const real* table, const int32_t* ids, int64_t rows, int64_t n, real* y, IndexError* index_error) {
   const int64_t i = blockIdx.x, id = ids[i];
   const bool known = id >= 0 && id < rows;
-  if (!known && threadIdx.x == 0) report_fault(faults, 0, i, id, rows);
+  if (!known && threadIdx.x == 0) report_index_error(index_error, 0, i, id, rows);
   for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
     y[i * n + j] = known ? table[id * n + j] : std::numeric_limits<real>::quiet_NaN();
 }
@@ -82,9 +82,9 @@ __global__ void join_pieces(Sorted s) {
 
 }  // namespace
 
-void embedding(View table, View ids, MutView y, Faults* faults) {
+void embedding(View table, View ids, MutView y, IndexError* index_error) {
   launch_rows(ids.shape.elements(), gather_rows, table.as<real>(), ids.as<int32_t>(), table.shape.dim[0],
-              table.shape.dim[1], y.as<real>(), faults);
+              table.shape.dim[1], y.as<real>(), index_error);
 }
 
 void embedding_backward(View ids, View dy, int64_t rows, GradView dtable) {

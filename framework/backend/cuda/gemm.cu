@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "framework/backend/cuda/loops.h"
+#include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
@@ -138,7 +138,7 @@ __global__ void lay_bias(const real* bias, real* c, int64_t n, int64_t ldc, int6
   out = (add ? out : real(0)) + (bias ? bias[i % n] : real(0));
 }
 
-void lay(const real* bias, real* c, const Gemm& g, bool add) {
+void lay(const real* bias, real* c, const kernel::Gemm& g, bool add) {
   launch_elements(g.m * g.n, lay_bias, bias, c, g.n, g.ldc, g.m * g.n, add);
 }
 
@@ -147,13 +147,13 @@ int at_least_1(int64_t ld) { return ld > 1 ? static_cast<int>(ld) : 1; }
 // The batch axes whose products have results of their own; those with more than one entry that run on are one.
 struct Batch {
   int rank = 0;
-  int64_t count[Gemm::kBatchAxes], a[Gemm::kBatchAxes], b[Gemm::kBatchAxes], c[Gemm::kBatchAxes];
+  int64_t count[kernel::Gemm::kBatchAxes], a[kernel::Gemm::kBatchAxes], b[kernel::Gemm::kBatchAxes], c[kernel::Gemm::kBatchAxes];
 };
 
 // Of the axes that add into one result, or of the others.
-Batch axes_of(const Gemm& g, bool adding) {
+Batch axes_of(const kernel::Gemm& g, bool adding) {
   Batch batch;
-  for (int i = 0; i < Gemm::kBatchAxes; ++i) {
+  for (int i = 0; i < kernel::Gemm::kBatchAxes; ++i) {
     if (g.batch[i] == 1 || (g.c_step[i] == 0) != adding) continue;
     const int last = batch.rank - 1;
     if (last >= 0 && batch.a[last] == g.a.step[i] * g.batch[i] && batch.b[last] == g.b.step[i] * g.batch[i] &&
@@ -186,7 +186,7 @@ void for_indices(const Batch& batch, int rank, F f) {
 }  // namespace
 
 // The last axis with results of its own is one call of cuBLAS; the others, and those that add up, are calls in order.
-void gemm(const Gemm& g) {
+void gemm(const kernel::Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
   const Batch kept = axes_of(g, false), added = axes_of(g, true);
   const bool strided = kept.rank > 0;

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "framework/backend/cuda/grid.h"
+#include "bonsai/framework/backend/cuda/grid.h"
 
 // A static array in shared memory: GPU_SHARED(float, tile, [32][33]);
 #define GPU_SHARED(T, name, ...) __shared__ T name __VA_ARGS__

@@ -1,10 +1,10 @@
 // The library's one entry.
-#include "framework/backend/cuda/library.h"
+#include "bonsai/framework/backend/cuda/library.h"
 
 #include <exception>
 #include <string>
 
-#include "framework/backend/cuda/stream.h"
+#include "bonsai/framework/backend/cuda/stream.h"
 
 namespace bonsai::cuda {
 
@@ -25,7 +25,7 @@ extern "C" __attribute__((visibility("default"))) const char* bonsai_cuda_open(i
   library.fill_f32 = cuda_f32::fill_table;
   library.fill_f64 = cuda_f64::fill_table;
   library.use_tf32 = use_tf32;
-  library.faults = faults();
+  library.index_error = index_error();
   describe_device(library.description, sizeof library.description);
   return nullptr;
 }

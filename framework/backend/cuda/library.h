@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "framework/backend/kernels.h"
-#include "framework/core/memory.h"
+#include "bonsai/framework/backend/kernels.h"
+#include "bonsai/framework/core/memory.h"
 
 namespace bonsai::cuda {
 
@@ -22,13 +22,13 @@ struct Library {
   void (*fill_f32)(KernelTable& table);
   void (*fill_f64)(KernelTable& table);
   void (*use_tf32)(bool on);  // for f32 products
-  Faults* faults;             // in the device's memory
+  IndexError* index_error;             // in the device's memory
   char description[160];      // the device's name, memory and versions
 };
 
 // Of the structs that both must know alike: a library of another build is refused.
-inline constexpr int64_t kLayout = sizeof(KernelTable) * 1'000'000 + sizeof(Attention) * 1000 + sizeof(Gemm) +
-                                   sizeof(StepState) + sizeof(Library);
+inline constexpr int64_t kLayout = sizeof(KernelTable) * 1'000'000 + sizeof(kernel::Attention) * 1000 + sizeof(kernel::Gemm) +
+                                   sizeof(kernel::StepState) + sizeof(Library);
 
 // Null when the device is open; otherwise one sentence that says what is missing.
 using Open = const char* (*)(int64_t layout, int index, const Host& host, Library& library);

@@ -3,9 +3,9 @@
 // Files that include this are compiled once for each element type `real`, into a namespace of its own.
 #pragma once
 
-#include "framework/backend/cuda/launch.h"
-#include "framework/backend/cuda/stream.h"
-#include "framework/backend/math.h"
+#include "bonsai/framework/backend/cuda/launch.h"
+#include "bonsai/framework/backend/cuda/stream.h"
+#include "bonsai/framework/backend/math.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 
@@ -135,13 +135,13 @@ __device__ TopSum top_and_sum(const real* x, int64_t n) {
   return {all, Team<kTeam>::reduce(sum == 0 ? real(0) : sum * math::exp(top - all), Sum{})};
 }
 
-// Of the faults that kernels meet until the host looks, one is kept.
-__device__ inline void report_fault(Faults* faults, int64_t op, int64_t position, int64_t value, int64_t limit) {
-  if (atomicCAS(reinterpret_cast<unsigned long long*>(&faults->count), 0ull, 1ull) != 0) return;
-  faults->position = position;
-  faults->value = value;
-  faults->limit = limit;
-  faults->op = op;
+// One of the index errors that kernels meet until the host looks is kept.
+__device__ inline void report_index_error(IndexError* index_error, int64_t op, int64_t position, int64_t value, int64_t limit) {
+  if (atomicCAS(reinterpret_cast<unsigned long long*>(&index_error->count), 0ull, 1ull) != 0) return;
+  index_error->position = position;
+  index_error->value = value;
+  index_error->limit = limit;
+  index_error->op = op;
 }
 
 }  // namespace bonsai::cuda::BONSAI_LEVEL

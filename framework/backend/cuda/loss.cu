@@ -1,6 +1,6 @@
 // Cross-entropy from logits: a row is the work of a warp or of a block, which keep its largest logit and the sum of
 // exponentials; one block adds the rows' losses. The count of targets stays on the device.
-#include "framework/backend/cuda/loops.h"
+#include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
@@ -19,8 +19,8 @@ __global__ void count_targets(const int32_t* target, int64_t rows, int64_t ignor
 
 // loss = (1 - s) (log(sum) - (x[target] - top)) + s (log(sum) - mean(x - top))
 template <int kTeam>
-__global__ void row_losses(const real* x, const int32_t* target, CrossEntropy o, int64_t rows, int64_t n, real* losses,
-                           real* stats, Faults* faults) {
+__global__ void row_losses(const real* x, const int32_t* target, kernel::CrossEntropy o, int64_t rows, int64_t n, real* losses,
+                           real* stats, IndexError* index_error) {
   const int64_t row = Team<kTeam>::row();
   if (row >= rows) return;
   x += row * n;
@@ -40,14 +40,14 @@ __global__ void row_losses(const real* x, const int32_t* target, CrossEntropy o,
     losses[row] = 0;
   } else if (id < 0 || id >= n) {
     losses[row] = std::numeric_limits<real>::quiet_NaN();
-    report_fault(faults, 1, row, id, n);
+    report_index_error(index_error, 1, row, id, n);
   } else {
     const real hard = log_sum - (x[id] - t.top), s = static_cast<real>(o.label_smoothing);
     losses[row] = o.label_smoothing == 0 ? hard : (1 - s) * hard + s * soft;
   }
 }
 
-__global__ void total_loss(const real* losses, const int32_t* target, CrossEntropy o, int64_t rows, real* loss) {
+__global__ void total_loss(const real* losses, const int32_t* target, kernel::CrossEntropy o, int64_t rows, real* loss) {
   double total = 0;
   for (int64_t i = threadIdx.x; i < rows; i += kBlock) total += static_cast<double>(losses[i]);
   total = block_reduce(total, Sum{});
@@ -59,7 +59,7 @@ __global__ void total_loss(const real* losses, const int32_t* target, CrossEntro
 // sum of the other p: it keeps its digits where p is nearly 1. dx may be x.
 template <int kTeam>
 __global__ void row_gradients(const real* x, const int32_t* target, const real* stats, const real* dloss,
-                              const int64_t* count, CrossEntropy o, int64_t rows, int64_t n, real* dx) {
+                              const int64_t* count, kernel::CrossEntropy o, int64_t rows, int64_t n, real* dx) {
   const int64_t row = Team<kTeam>::row();
   if (row >= rows) return;
   x += row * n, dx += row * n;
@@ -84,16 +84,16 @@ __global__ void row_gradients(const real* x, const int32_t* target, const real* 
 
 }  // namespace
 
-void cross_entropy(View logits, View target, const CrossEntropy& options, MutView loss, MutView stats, Faults* faults) {
+void cross_entropy(View logits, View target, const kernel::CrossEntropy& options, MutView loss, MutView stats, IndexError* index_error) {
   const int64_t n = logits.shape[-1], rows = target.shape.elements();
   const int32_t* ids = target.as<int32_t>();
   Scratch losses(rows * static_cast<int64_t>(sizeof(real)));
   launch_teams(rows, n, row_losses<kWarp>, row_losses<kBlock>, logits.as<real>(), ids, options, rows, n,
-               losses.as<real>(), stats.as<real>(), faults);
+               losses.as<real>(), stats.as<real>(), index_error);
   launch_rows(1, total_loss, losses.as<real>(), ids, options, rows, loss.as<real>());
 }
 
-void cross_entropy_backward(View logits, View target, View stats, View dloss, const CrossEntropy& options,
+void cross_entropy_backward(View logits, View target, View stats, View dloss, const kernel::CrossEntropy& options,
                             MutView dlogits) {
   const int64_t n = logits.shape[-1], rows = target.shape.elements();
   const int32_t* ids = target.as<int32_t>();

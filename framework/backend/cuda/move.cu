@@ -1,5 +1,5 @@
 // Kernels that move elements: permute, and copies of blocks for slice, concat and their gradients.
-#include "framework/backend/cuda/loops.h"
+#include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
@@ -32,7 +32,7 @@ __global__ void copy_rows(const real* src, real* dst, int64_t n, int64_t inner, 
 
 }  // namespace
 
-void permute(View x, Axes axes, MutView y) {
+void permute(View x, kernel::Axes axes, MutView y) {
   Steps s{x.shape.rank, {}, {}};
   for (int i = 0; i < s.rank; ++i) {
     s.dim[i] = y.shape.dim[i];
@@ -43,7 +43,7 @@ void permute(View x, Axes axes, MutView y) {
   launch_elements(n, gather_by_steps, x.as<real>(), y.as<real>(), n, s);
 }
 
-void copy_blocks(const Blocks& b) {
+void copy_blocks(const kernel::Blocks& b) {
   const int64_t n = b.outer * b.inner;
   launch_elements(n, copy_rows, static_cast<const real*>(b.src), static_cast<real*>(b.dst), n, b.inner, b.src_stride,
                   b.dst_stride, b.add);

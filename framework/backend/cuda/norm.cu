@@ -2,8 +2,8 @@
 // the row's statistics; gradients of weight and bias are sums over rows.
 //
 // The mean is kept relative to the row's first element, as on the CPU.
-#include "framework/backend/cuda/columns.h"
-#include "framework/backend/norm.h"
+#include "bonsai/framework/backend/cuda/columns.h"
+#include "bonsai/framework/backend/norm.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {

@@ -1,18 +1,18 @@
 // A step's state; the gradient norm and AdamW, each one pass over all parameters. Their numbers are read from the state,
 // not given at launch.
-#include "framework/backend/cuda/loops.h"
+#include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
 
 constexpr int64_t kPart = 8192;  // elements whose squares are one partial sum
 
-__global__ void add_to_loss(const real* loss, bool first, StepState* state) {
+__global__ void add_to_loss(const real* loss, bool first, kernel::StepState* state) {
   state->loss = (first ? 0 : state->loss) + static_cast<double>(*loss);
 }
 
 __global__ void set_update(double scale, double learning_rate, double correction_1, double correction_2,
-                           StepState* state) {
+                           kernel::StepState* state) {
   state->scale = scale;
   state->learning_rate = learning_rate;
   state->correction_1 = correction_1;
@@ -28,7 +28,7 @@ __global__ void sum_squares(const real* g, int64_t n, double* partial) {
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-__global__ void decide(const double* partial, int64_t parts, double clip_norm, StepState* state) {
+__global__ void decide(const double* partial, int64_t parts, double clip_norm, kernel::StepState* state) {
   double total = 0;
   for (int64_t i = threadIdx.x; i < parts; i += blockDim.x) total += partial[i];
   total = block_reduce(total, Sum{});
@@ -40,7 +40,7 @@ __global__ void decide(const double* partial, int64_t parts, double clip_norm, S
   if (clip_norm > 0 && clip_norm / (norm + 1e-6) < 1) state->factor *= clip_norm / (norm + 1e-6);
 }
 
-__global__ void update(const real* g, AdamW o, const StepState* state, real* p, real* first, real* second, int64_t n) {
+__global__ void update(const real* g, kernel::AdamW o, const kernel::StepState* state, real* p, real* first, real* second, int64_t n) {
   const int64_t i = element();
   if (i >= n || !state->finite) return;
   const real b1 = static_cast<real>(o.beta_1), b2 = static_cast<real>(o.beta_2);
@@ -57,22 +57,22 @@ __global__ void update(const real* g, AdamW o, const StepState* state, real* p, 
 
 }  // namespace
 
-void add_loss(View loss, bool first, StepState* state) {
+void add_loss(View loss, bool first, kernel::StepState* state) {
   gpu::launch({1, 1, 0, stream()}, add_to_loss, loss.as<real>(), first, state);
 }
 
-void begin_update(double scale, double learning_rate, double correction_1, double correction_2, StepState* state) {
+void begin_update(double scale, double learning_rate, double correction_1, double correction_2, kernel::StepState* state) {
   gpu::launch({1, 1, 0, stream()}, set_update, scale, learning_rate, correction_1, correction_2, state);
 }
 
-void gradient_norm(View gradients, double clip_norm, StepState* state) {
+void gradient_norm(View gradients, double clip_norm, kernel::StepState* state) {
   const int64_t n = gradients.shape.elements(), parts = gpu::ceil_div(n, kPart);
   Scratch partial(parts * static_cast<int64_t>(sizeof(double)));
   launch_rows(parts, sum_squares, gradients.as<real>(), n, partial.as<double>());
   gpu::launch({1, kBlock, 0, stream()}, decide, partial.as<double>(), parts, clip_norm, state);
 }
 
-void adamw(View gradients, const AdamW& o, const StepState* state, MutView values, MutView m, MutView v) {
+void adamw(View gradients, const kernel::AdamW& o, const kernel::StepState* state, MutView values, MutView m, MutView v) {
   const int64_t n = values.shape.elements();
   launch_elements(n, update, gradients.as<real>(), o, state, values.as<real>(), m.as<real>(), v.as<real>(), n);
 }

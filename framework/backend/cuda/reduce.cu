@@ -1,5 +1,5 @@
 // Reductions of one axis of (outer, n, inner). Long sums are cut into fixed parts, whose sums are added in order.
-#include "framework/backend/cuda/columns.h"
+#include "bonsai/framework/backend/cuda/columns.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {

@@ -1,5 +1,5 @@
 // Rotary positions: pairs of a row turned by an angle of its position. A block has all heads of a position.
-#include "framework/backend/cuda/loops.h"
+#include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {

@@ -1,5 +1,5 @@
 // Softmax and its logarithm: a row is the work of a warp or of a block. A row of only -inf gives zeros (softmax).
-#include "framework/backend/cuda/loops.h"
+#include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {

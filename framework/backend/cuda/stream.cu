@@ -1,5 +1,5 @@
 // The stream, cuBLAS, and the copies between host and device.
-#include "framework/backend/cuda/stream.h"
+#include "bonsai/framework/backend/cuda/stream.h"
 
 #include <cxxabi.h>
 
@@ -34,12 +34,12 @@ struct Opened {
   bool sync = false;  // wait for each launch
   Slot slots[kSlots];
   size_t next_slot = 0;
-  Faults* faults = nullptr;  // on the device
-  char* mailbox = nullptr;   // on the device: a small reading, and the faults behind it
+  IndexError* index_error = nullptr;  // on the device
+  char* mailbox = nullptr;   // on the device: a small reading, and the first index error behind it
 };
 Opened opened;  // ends with the process: tensors may outlive main
 
-constexpr size_t kOwn = kWorkspace + kMailbox + 2 * sizeof(Faults);  // bytes, until the process ends
+constexpr size_t kOwn = kWorkspace + kMailbox + 2 * sizeof(IndexError);  // bytes, until the process ends
 
 // Calls come from any thread, and each thread has a current device of its own: device 0 until it selects another.
 void enter() {
@@ -75,16 +75,16 @@ void upload(char* to, const char* from, size_t bytes) {
   }
 }
 
-// A small reading is gathered with the faults, so that one copy brings both.
-__global__ void gather(const char* from, int64_t bytes, Faults* faults, char* mailbox) {
+// A small reading is gathered with the index error, so that one copy brings both.
+__global__ void gather(const char* from, int64_t bytes, IndexError* index_error, char* mailbox) {
   for (int64_t i = threadIdx.x; i < bytes; i += blockDim.x) mailbox[i] = from[i];
   if (threadIdx.x == 0) {
-    *reinterpret_cast<Faults*>(mailbox + kMailbox) = *faults;
-    *faults = {};
+    *reinterpret_cast<IndexError*>(mailbox + kMailbox) = *index_error;
+    *index_error = {};
   }
 }
 
-void report(const Faults& f) {
+void report(const IndexError& f) {
   if (f.count == 0) return;
   const char* const ops[] = {"embedding", "cross_entropy"};
   const std::string text = "id " + std::to_string(f.value) + " at position " + std::to_string(f.position) +
@@ -94,11 +94,11 @@ void report(const Faults& f) {
 
 void read_small(char* to, const char* from, size_t bytes) {
   Slot& slot = free_slot();
-  gpu::launch({1, 128, 0, opened.stream}, gather, from, static_cast<int64_t>(bytes), opened.faults, opened.mailbox);
-  queue_copy(slot.bytes, opened.mailbox, kMailbox + sizeof(Faults), cudaMemcpyDeviceToHost);
+  gpu::launch({1, 128, 0, opened.stream}, gather, from, static_cast<int64_t>(bytes), opened.index_error, opened.mailbox);
+  queue_copy(slot.bytes, opened.mailbox, kMailbox + sizeof(IndexError), cudaMemcpyDeviceToHost);
   synchronise();
   std::memcpy(to, slot.bytes, bytes);
-  report(*reinterpret_cast<const Faults*>(slot.bytes + kMailbox));
+  report(*reinterpret_cast<const IndexError*>(slot.bytes + kMailbox));
 }
 
 void download(char* to, const char* from, size_t bytes) {
@@ -142,10 +142,10 @@ void open_stream(int index, const Host& host) {
     throw std::runtime_error("of the device's " + std::to_string(total) + " bytes " + std::to_string(free) +
                              " are free, and the backend itself takes " + std::to_string(kOwn) +
                              "; end what else uses the device, or choose another by --device cuda:N");
-  gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.mailbox), kMailbox + sizeof(Faults)), "cudaMalloc");
-  gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.faults), sizeof(Faults)), "cudaMalloc");
-  gpu::check(cudaMemsetAsync(opened.mailbox, 0, kMailbox + sizeof(Faults), opened.stream), "cudaMemsetAsync");
-  gpu::check(cudaMemsetAsync(opened.faults, 0, sizeof(Faults), opened.stream), "cudaMemsetAsync");
+  gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.mailbox), kMailbox + sizeof(IndexError)), "cudaMalloc");
+  gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.index_error), sizeof(IndexError)), "cudaMalloc");
+  gpu::check(cudaMemsetAsync(opened.mailbox, 0, kMailbox + sizeof(IndexError), opened.stream), "cudaMemsetAsync");
+  gpu::check(cudaMemsetAsync(opened.index_error, 0, sizeof(IndexError), opened.stream), "cudaMemsetAsync");
   gpu::check(cublasCreate(&opened.blas), "cublasCreate");
   gpu::check(cublasLtCreate(&opened.blas_lt), "cublasLtCreate");
   gpu::check(cublasSetStream(opened.blas, opened.stream), "cublasSetStream");
@@ -172,7 +172,7 @@ void* workspace() { return opened.workspace; }
 size_t shared_memory() { return static_cast<size_t>(opened.shared_memory); }
 bool tf32() { return opened.tf32; }
 void use_tf32(bool on) { opened.tf32 = on; }
-Faults* faults() { return opened.faults; }
+IndexError* index_error() { return opened.index_error; }
 void* take_scratch(size_t bytes) { return opened.host.take(bytes); }
 void give_back_scratch(void* block, size_t bytes) { opened.host.give_back(block, bytes); }
 

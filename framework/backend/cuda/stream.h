@@ -4,8 +4,8 @@
 #include <cublasLt.h>
 #include <cublas_v2.h>
 
-#include "framework/backend/cuda/launch.h"
-#include "framework/backend/cuda/library.h"
+#include "bonsai/framework/backend/cuda/launch.h"
+#include "bonsai/framework/backend/cuda/library.h"
 
 namespace gpu {
 void check(cublasStatus_t status, const char* call);
@@ -37,7 +37,7 @@ int64_t free_bytes();
 void copy(void* to, const void* from, size_t bytes);
 void synchronise();
 
-Faults* faults();
+IndexError* index_error();
 
 // Of the pool, for work queued from now on.
 void* take_scratch(size_t bytes);

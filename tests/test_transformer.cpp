@@ -3,15 +3,15 @@
 #include <map>
 #include <set>
 
-#include "framework/autograd/dispatch.h"
-#include "framework/ops/ops.h"
-#include "layers/decoder.h"
-#include "tests/support.h"
+#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/transformer.h"
+#include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {
 
-DecoderConfig small() { return {.vocab_size = 10, .block_size = 8, .n_layers = 2, .n_heads = 2, .d_model = 8}; }
+TransformerConfig small() { return {.vocab_size = 10, .block_size = 8, .n_layers = 2, .n_heads = 2, .d_model = 8}; }
 
 Tensor some_ids(int64_t rows = 2) {
   std::vector<double> values;
@@ -19,13 +19,13 @@ Tensor some_ids(int64_t rows = 2) {
   return tensor({rows, 8}, values, DType::i32);
 }
 
-Tensor run(Decoder& model, Context context) {
+Tensor run(Transformer& model, Context context) {
   if (model.encoder) context.source.ids = some_ids();
   return model(some_ids(), context);
 }
 
 // The standard deviation of a parameter's elements.
-double deviation_of(Decoder& model, const std::string& path) {
+double deviation_of(Transformer& model, const std::string& path) {
   double squares = 0;
   const auto values = model.parameter(path).value.values();
   for (const double v : values) squares += v * v;
@@ -38,14 +38,14 @@ bool adds_to_residual(const std::string& path) {
 }
 
 // GPT-2's start: with more additions to the residual stream each is smaller, and their sum stays as large.
-TEST(DecoderConfig, WhatIsAddedToTheResidualStreamStartsSmallerInADeeperModel) {
+TEST(TransformerConfig, WhatIsAddedToTheResidualStreamStartsSmallerInADeeperModel) {
   for (const char* mlp : {"feed_forward", "swiglu"})
     for (const int64_t layers : {1, 4})
       for (const int64_t encoder_layers : {0, 2}) {
         Module root;
-        DecoderConfig c = {.vocab_size = 10, .n_layers = layers, .n_encoder_layers = encoder_layers, .n_heads = 2, .d_model = 64};
-        c.mlp = mlp, c.deviation = 0.1;
-        Decoder model{&root, "", c};
+        TransformerConfig c = {.vocab_size = 10, .n_layers = layers, .n_encoder_layers = encoder_layers, .n_heads = 2, .d_model = 64};
+        c.mlp = mlp, c.init_std = 0.1;
+        Transformer model{&root, "", c};
         for (Parameter* p : model.parameters()) {
           if (p->value.rank() != 2) continue;
           const bool encoder = p->path.starts_with("encoder.");
@@ -58,7 +58,7 @@ TEST(DecoderConfig, WhatIsAddedToTheResidualStreamStartsSmallerInADeeperModel) {
 }
 
 // The eps of every norm, queries' and keys' included, as the kernels are given it.
-TEST(DecoderConfig, NormEpsReachesEveryNorm) {
+TEST(TransformerConfig, NormEpsReachesEveryNorm) {
   static std::map<double, int> layer, rms;
   const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
     static const auto layer_norm = table.layer_norm.run;
@@ -75,10 +75,10 @@ TEST(DecoderConfig, NormEpsReachesEveryNorm) {
   for (const char* norm : {"layer_norm", "rms_norm"})
     for (const int64_t encoder_layers : {0, 1}) {
       layer.clear(), rms.clear();
-      DecoderConfig c = small();
+      TransformerConfig c = small();
       c.n_encoder_layers = encoder_layers, c.norm = norm, c.norm_eps = 0.125, c.qk_norm = true;
       Module root;
-      Decoder model{&root, "", c};
+      Transformer model{&root, "", c};
       run(model, {});
       // Two a block and one at the end, another for cross-attention; two for the queries and keys of each attention.
       const int blocks = encoder_layers ? 2 * 3 + 1 + 2 + 1 : 2 * 2 + 1;
@@ -90,7 +90,7 @@ TEST(DecoderConfig, NormEpsReachesEveryNorm) {
 }
 
 // The dropout of embeddings, attention weights and residual additions, as the kernels are given it.
-TEST(DecoderConfig, DropoutIsDrawnAtEveryPlaceAndOnlyInTraining) {
+TEST(TransformerConfig, DropoutIsDrawnAtEveryPlaceAndOnlyInTraining) {
   static std::map<double, int> elements, attentions;
   static std::set<std::pair<uint64_t, uint64_t>> keys;
   const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
@@ -101,7 +101,7 @@ TEST(DecoderConfig, DropoutIsDrawnAtEveryPlaceAndOnlyInTraining) {
       keys.insert({key.key, key.counter});
       dropout(x, p, key, y);
     };
-    table.attention.run = [](const Attention& a) {
+    table.attention.run = [](const kernel::Attention& a) {
       ++attentions[a.dropout];
       if (a.dropout > 0) keys.insert({a.key.key, a.key.counter});
       attention(a);
@@ -110,10 +110,10 @@ TEST(DecoderConfig, DropoutIsDrawnAtEveryPlaceAndOnlyInTraining) {
   for (const char* mlp : {"feed_forward", "swiglu"})
     for (const char* position : {"learned", "sinusoidal", "rope", "none"})
       for (const int64_t encoder_layers : {0, 1}) {
-        DecoderConfig c = small();
+        TransformerConfig c = small();
         c.n_encoder_layers = encoder_layers, c.mlp = mlp, c.position = position, c.dropout = 0.25;
         Module root;
-        Decoder model{&root, "", c};
+        Transformer model{&root, "", c};
         const std::string what = std::string(mlp) + " " + position;
         // Once for the embeddings, twice a block; another time for cross-attention.
         const int blocks = encoder_layers ? 1 + 2 * 3 + 1 + 2 : 1 + 2 * 2;
@@ -130,12 +130,12 @@ TEST(DecoderConfig, DropoutIsDrawnAtEveryPlaceAndOnlyInTraining) {
       }
 }
 
-TEST(DecoderConfig, TheSumOfTokensAndPositionsIsDropped) {
+TEST(TransformerConfig, TheSumOfTokensAndPositionsIsDropped) {
   for (const char* position : {"learned", "sinusoidal", "none"}) {
-    DecoderConfig c = small();
+    TransformerConfig c = small();
     c.dropout = 0.25, c.position = position, c.d_model = 64;
     Module root;
-    Decoder model{&root, "", c};
+    Transformer model{&root, "", c};
     Context plain, training{.training = true, .random = {.seed = 1}};
     const auto whole = model.embed(some_ids(), plain).values(), dropped = model.embed(some_ids(), training).values();
     int zeros = 0;
@@ -159,6 +159,7 @@ struct KeyChange final {
   }
   template <class Section>
   void section(const char*, Section&, const char*) {}
+  void renamed(const char*, const char*) {}
 
   static void change(bool& value, const std::string&) { value = !value; }
   static void change(int64_t& value, const std::string& key) {
@@ -175,9 +176,9 @@ struct KeyChange final {
 
 // What a training pass of a model gives, and the names and first values of its parameters. A longer block shows in what
 // it takes.
-std::string fingerprint(const DecoderConfig& c) {
+std::string fingerprint(const TransformerConfig& c) {
   Module root;
-  Decoder model{&root, "", c};
+  Transformer model{&root, "", c};
   Context context{.training = true, .random = {.seed = 1}};
   if (model.encoder) context.source.ids = some_ids();
   std::string all;
@@ -192,16 +193,16 @@ std::string fingerprint(const DecoderConfig& c) {
   return all;
 }
 
-TEST(DecoderConfig, EveryKeyChangesTheModel) {
-  DecoderConfig base = small();
-  base.position = "rope", base.deviation = 0.3, base.qk_norm = true, base.n_kv_heads = 2;
+TEST(TransformerConfig, EveryKeyChangesTheModel) {
+  TransformerConfig base = small();
+  base.position = "rope", base.init_std = 0.3, base.qk_norm = true, base.n_kv_heads = 2;
   KeyChange all;
   base.visit(all);
   EXPECT_GE(all.names.size(), 19u);
   const std::string before = fingerprint(base);
   EXPECT_EQ(fingerprint(base), before);
   for (const std::string& name : all.names) {
-    DecoderConfig changed = base;
+    TransformerConfig changed = base;
     KeyChange one{.wanted = name, .names = {}};
     changed.visit(one);
     EXPECT_NE(fingerprint(changed), before) << name << " changes nothing";

@@ -1,4 +1,4 @@
-#include "layers/decoder.h"
+#include "bonsai/layers/transformer.h"
 
 #include <cmath>
 
@@ -8,20 +8,20 @@ namespace {
 bool is_added(const std::string& position) { return position == "learned" || position == "sinusoidal"; }
 
 // The feed-forward layer that the config names; null for the standard one.
-std::shared_ptr<const FeedForwardKeys> other_mlp(const DecoderConfig& c) {
+std::shared_ptr<const FeedForwardKeys> other_mlp(const TransformerConfig& c) {
   return c.mlp_keys && c.mlp_keys->name() == c.mlp ? c.mlp_keys : feed_forward_registry().keys(c.mlp);
 }
 
 // The decoder's stack, or that of its encoder.
-StackConfig stack_config(const DecoderConfig& c, bool encoder) {
+StackConfig stack_config(const TransformerConfig& c, bool encoder) {
   const int64_t layers = encoder ? c.n_encoder_layers : c.n_layers;
   const bool cross = !encoder && c.n_encoder_layers > 0;
   const double additions = (cross ? 3 : 2) * static_cast<double>(std::max<int64_t>(1, layers));
-  const double output = c.deviation / std::sqrt(additions);
+  const double output = c.init_std / std::sqrt(additions);
   StackConfig s;
   s.block_size = c.block_size, s.n_layers = layers;
   s.position = is_added(c.position) ? c.position : "none";
-  s.dropout = c.dropout, s.deviation = c.deviation;
+  s.dropout = c.dropout, s.init_std = c.init_std;
   s.block.attention = {.d_model = c.d_model,
                        .n_heads = c.n_heads,
                        .n_kv_heads = c.n_kv_heads,
@@ -31,40 +31,40 @@ StackConfig stack_config(const DecoderConfig& c, bool encoder) {
                        .rope_theta = c.rope_theta,
                        .qk_norm = c.qk_norm,
                        .norm_eps = c.norm_eps,
-                       .soft_cap = c.soft_cap,
+                       .logit_softcap = c.logit_softcap,
                        .bias = c.bias,
                        .output_bias = c.bias,
                        .attention_dropout = c.dropout,
                        .residual_dropout = c.dropout,
-                       .deviation = c.deviation,
-                       .output_deviation = output};
+                       .init_std = c.init_std,
+                       .output_init_std = output};
   s.block.cross = cross;
   s.block.mlp = {.d_model = c.d_model,
                  .d_hidden = c.d_hidden,
                  .activation = c.activation,
                  .bias = c.bias,
                  .dropout = c.dropout,
-                 .deviation = c.deviation,
-                 .output_deviation = output};
+                 .init_std = c.init_std,
+                 .output_init_std = output};
   s.block.other_mlp = other_mlp(c);
   s.block.norm = c.norm, s.block.norm_eps = c.norm_eps, s.block.norm_bias = c.bias;
   return s;
 }
 
-DecoderConfig checked(const std::string& where, const DecoderConfig& c) {
-  check(c.vocab_size != 0, where, "vocab_size is 0; a decoder needs at least 1");
+TransformerConfig checked(const std::string& where, const TransformerConfig& c) {
+  check(c.vocab_size != 0, where, "vocab_size is 0; the model needs at least 1");
   return checked_config(where, c);
 }
 
 }  // namespace
 
-std::string misfit(const DecoderConfig& c) {
+std::string misfit(const TransformerConfig& c) {
   if (c.n_encoder_layers > 0 && c.position == "alibi")
     return "position alibi is for tokens that see only what came before; an encoder needs another";
   return misfit(stack_config(c, false).block.attention);
 }
 
-double parameter_count(const DecoderConfig& c) {
+double parameter_count(const TransformerConfig& c) {
   const auto d = static_cast<double>(c.d_model), vocabulary = static_cast<double>(c.vocab_size);
   const double hidden = c.d_hidden ? static_cast<double>(c.d_hidden) : 4 * d, bias = c.bias ? 1 : 0;
   const double norm = d * (1 + (c.norm == "layer_norm" ? bias : 0));
@@ -80,11 +80,11 @@ double parameter_count(const DecoderConfig& c) {
   return vocabulary * d * (c.tie_embeddings ? 1 : 2) + layers * block + norm + positions + encoder;
 }
 
-Decoder::Decoder(Module* parent, std::string name, const DecoderConfig& c)
+Transformer::Transformer(Module* parent, std::string name, const TransformerConfig& c)
     : Layer(parent, std::move(name)),
-      config_(checked(path().empty() ? "decoder" : path(), c)),
+      config_(checked(path().empty() ? "transformer" : path(), c)),
       cacheable_(!other_mlp(c) || other_mlp(c)->position_wise()),
-      token{this, "token", {.entries = c.vocab_size, .width = c.d_model, .deviation = c.deviation}},
+      token{this, "token", {.entries = c.vocab_size, .width = c.d_model, .init_std = c.init_std}},
       stack(this, "", stack_config(c, false)),
       encoder(c.n_encoder_layers > 0
                   ? std::make_unique<Encoder>(this, "encoder", token, stack_config(c, true))
@@ -92,22 +92,22 @@ Decoder::Decoder(Module* parent, std::string name, const DecoderConfig& c)
   if (!c.tie_embeddings)
     head_ = std::make_unique<Linear>(
         this, "head",
-        LinearConfig{.in = c.d_model, .out = c.vocab_size, .bias = false, .deviation = c.deviation});
+        LinearConfig{.in = c.d_model, .out = c.vocab_size, .bias = false, .init_std = c.init_std});
 }
 
-Tensor Decoder::encode(Context& context) {
+Tensor Transformer::encode(Context& context) {
   PathScope scope(path());
-  check(encoder && context.source.ids, "decoder", "{}",
+  check(encoder && context.source.ids, "transformer", "{}",
         encoder ? "its encoder needs context.source.ids" : "has no encoder; n_encoder_layers is 0");
   Context of_source = context;
-  of_source.attend = context.source.attend, of_source.documents = context.source.documents;
+  of_source.padding_mask = context.source.padding_mask, of_source.segment_ids = context.source.segment_ids;
   of_source.first_position = 0, of_source.cache = nullptr;
   const Tensor features = (*encoder)(context.source.ids, of_source);
   context.random = of_source.random;
   return features;
 }
 
-Tensor Decoder::forward(const Tensor& ids, Context& context) {
+Tensor Transformer::forward(const Tensor& ids, Context& context) {
   if (!encoder || context.source.features) return head(trunk(embed(ids, context), context), context);
   Context with_source = context;
   with_source.source.features = encode(with_source);
@@ -116,26 +116,26 @@ Tensor Decoder::forward(const Tensor& ids, Context& context) {
   return logits;
 }
 
-Tensor Decoder::embed(const Tensor& ids, Context& context) { return stack.embed(token, ids, context); }
+Tensor Transformer::embed(const Tensor& ids, Context& context) { return stack.embed(token, ids, context); }
 
-Tensor Decoder::trunk(const Tensor& x, Context& context) {
-  check(encoder || !(context.source.ids || context.source.features), "decoder",
+Tensor Transformer::trunk(const Tensor& x, Context& context) {
+  check(encoder || !(context.source.ids || context.source.features), "transformer",
         "is given a source, but has no encoder; n_encoder_layers is 0");
-  check(!context.cache || cacheable_, "decoder",
+  check(!context.cache || cacheable_, "transformer",
         "model.mlp {} is not position-wise, so a key/value cache lacks what it needs of earlier tokens; pass all "
         "tokens, without a cache",
         config_.mlp);
   return stack.trunk(x, context);
 }
 
-Tensor Decoder::last_logits(const Tensor& ids, Context& context) {
+Tensor Transformer::last_logits(const Tensor& ids, Context& context) {
   const Tensor features = trunk(embed(ids, context), context);
   const int64_t batch = features.size(0), time = features.size(1);
   const Tensor last = reshape(slice(features, 1, time - 1, time), {batch, features.size(2)});
   return head(last, context);
 }
 
-Tensor Decoder::head(const Tensor& features, Context& context) {
+Tensor Transformer::head(const Tensor& features, Context& context) {
   PathScope scope(path());
   return head_ ? (*head_)(features, context) : linear(features, token.weight->value);
 }

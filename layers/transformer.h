@@ -2,11 +2,11 @@
 // encoder.
 #pragma once
 
-#include "layers/encoder.h"
+#include "bonsai/layers/encoder.h"
 
 namespace bonsai {
 
-struct DecoderConfig {
+struct TransformerConfig {
   int64_t vocab_size = 65;
   int64_t block_size = 64;
   int64_t n_layers = 4;
@@ -25,10 +25,10 @@ struct DecoderConfig {
   double rope_theta = 10000;
   int64_t window = 0;
   bool qk_norm = false;
-  double soft_cap = 0;
+  double logit_softcap = 0;
   bool bias = true;
   bool tie_embeddings = true;
-  double deviation = 0.02;
+  double init_std = 0.02;
   template <class V>
   void visit(V& v) {
     v("vocab_size", vocab_size, "number of token ids; 0 in a run takes that of its data", at_least(0));
@@ -51,26 +51,28 @@ struct DecoderConfig {
     v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
     v("window", window, "positions that one sees, its own included; in an encoder as many on either side; 0 for all", at_least(0));
     v("qk_norm", qk_norm, "whether queries and keys are normalised, head by head, before they are turned");
-    v("soft_cap", soft_cap, "c of the scores' soft cap c tanh(scores / c); 0 for none", between(0, 1e6));
+    v("logit_softcap", logit_softcap, "c of the scores' soft cap c tanh(scores / c); 0 for none", between(0, 1e6));
+    v.renamed("soft_cap", "logit_softcap");
     v("bias", bias, "biases of projections and norms");
     v("tie_embeddings", tie_embeddings, "whether the head is the token table");
-    v("deviation", deviation,
-      "standard deviation of the first weights; a block's output projections have it over the root of their number in all layers", at_least(0));
+    v("init_std", init_std,
+      "standard deviation of the initial weights; residual projections are scaled by 1/sqrt(number of residual branches)", at_least(0));
+    v.renamed("deviation", "init_std");
   }
 };
 
 // What does not fit together in a config whose values are all in range, as a sentence; empty where all does.
-std::string misfit(const DecoderConfig& c);
+std::string misfit(const TransformerConfig& c);
 // Elements of all parameters. A double: of a config that nobody could build it is still right. A layer other
 // than the standard feed-forward one counts as that.
-double parameter_count(const DecoderConfig& c);
+double parameter_count(const TransformerConfig& c);
 constexpr double kLargeModel = 2e6;  // parameters: of a larger one, the checks build one block
 
-class Decoder final : public Layer {
+class Transformer final : public Layer {
  public:
-  Decoder(Module* parent, std::string name, const DecoderConfig& c);
+  Transformer(Module* parent, std::string name, const TransformerConfig& c);
 
-  const DecoderConfig& config() const { return config_; }
+  const TransformerConfig& config() const { return config_; }
   // Whether a KeyValueCache holds all that later tokens need: every layer but attention is position-wise. Otherwise a
   // pass with a cache is an Error.
   bool cacheable() const { return cacheable_; }
@@ -88,7 +90,7 @@ class Decoder final : public Layer {
   Tensor forward(const Tensor& ids, Context& context) override;
 
  private:
-  DecoderConfig config_;
+  TransformerConfig config_;
   bool cacheable_;
 
  public:

@@ -11,8 +11,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "framework/backend/cuda/emulated_device.h"
-#include "framework/backend/cuda/grid.h"
+#include "bonsai/framework/backend/cuda/emulated_device.h"
+#include "bonsai/framework/backend/cuda/grid.h"
 
 // A static array in shared memory: GPU_SHARED(float, tile, [32][33]);
 #define GPU_SHARED(T, name, ...)                                                \

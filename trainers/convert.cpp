@@ -1,0 +1,76 @@
+#include "bonsai/trainers/convert.h"
+
+#include <sstream>
+
+#include "bonsai/framework/config/print.h"
+#include "bonsai/framework/config/yaml.h"
+#include "bonsai/framework/io/file.h"
+#include "bonsai/framework/io/safetensors.h"
+#include "bonsai/trainers/checkpoint.h"
+#include "bonsai/trainers/run_folder.h"
+
+namespace bonsai {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The config with today's names, as YAML.
+std::string converted_config(const std::string& text, const std::string& name) {
+  ConfigFile file = ConfigFile::from_text(text, name);
+  file.rename_old_keys<RunConfig>();
+  return dump_config(config_keys(file.read<RunConfig>()));
+}
+
+bool convert_checkpoint(const fs::path& path) {
+  const SafetensorsFile file(path);
+  auto metadata = file.metadata();
+  check(metadata.contains("format") && metadata.contains("config") && metadata.contains("checksum"), path.string(),
+        "is not a checkpoint of Bonsai");
+  if (metadata["format"] != kFirstFormat) return false;
+  std::map<std::string, Tensor> tensors;
+  for (const std::string& name : file.names()) tensors[name] = file.read(name);
+  check(metadata["checksum"] == checkpoint_checksum(tensors, metadata), path.string(),
+        "is damaged: its checksum does not match; use another checkpoint");
+  metadata["format"] = kCheckpointFormat;
+  metadata["config"] = converted_config(metadata["config"], path.string() + " (config)");
+  metadata["checksum"] = checkpoint_checksum(tensors, metadata);
+  write_safetensors(path, {tensors.begin(), tensors.end()}, metadata);
+  return true;
+}
+
+// The comments say when the run was resumed, and stay.
+bool convert_config(const fs::path& path) {
+  const std::string before = read_file(path, kMaxConfigBytes);
+  std::string now;
+  std::istringstream lines(before);
+  for (std::string line; std::getline(lines, line) && line.starts_with('#');) now += line + "\n";
+  now += converted_config(before, path.string());
+  if (now == before) return false;
+  ReplacementFile file(path);
+  file.write(now.data(), now.size());
+  file.commit();
+  return true;
+}
+
+}  // namespace
+
+std::vector<fs::path> convert(const fs::path& path) {
+  std::vector<fs::path> changed;
+  const auto note = [&](const fs::path& file, bool is_changed) {
+    if (is_changed) changed.push_back(file);
+  };
+  if (fs::is_directory(path)) {
+    const RunFolder run{path};
+    check_run_folder(run, /*resume=*/true);
+    for (const fs::path& file : {run.last(), run.best()})
+      if (fs::exists(file)) note(file, convert_checkpoint(file));
+    note(run.config(), convert_config(run.config()));
+  } else if (is_checkpoint_file(path)) {
+    note(path, convert_checkpoint(path));
+  } else {
+    throw ConfigError(path.string() + " is neither a run folder nor a checkpoint");
+  }
+  return changed;
+}
+
+}  // namespace bonsai
