@@ -1,14 +1,60 @@
 #!/usr/bin/env bash
-# Installs a build into an empty folder and runs the program from there, away from the build (B67).
-# usage: tests/check_install.sh CMAKE BUILD
+# Installs a build into an empty folder, runs the program there (B67), and builds other projects against the installed
+# headers and libraries: by find_package, which adds no compiler flags but the standard, and by pkg-config.
+# usage: tests/check_install.sh CMAKE BUILD GENERATOR COMPILER
 set -euo pipefail
-[ $# -eq 2 ] || { sed -n '3s/^# //p' "$0" >&2; exit 2; }
-prefix=$(mktemp -d)
-trap 'rm -rf "$prefix"' EXIT
-"$1" --install "$2" --prefix "$prefix"
-cd /
-"$prefix/bin/bonsai" doctor | tee "$prefix/doctor.txt"
-if [ -e "$2/libbonsai_cuda.so" ] && grep 'this build has no libbonsai_cuda.so' "$prefix/doctor.txt"; then
+[ $# -eq 4 ] || { sed -n '4s/^# //p' "$0" >&2; exit 2; }
+cmake=$1 build=$2 generator=$3 compiler=$4
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+"$cmake" --install "$build" --prefix "$folder/installed" > install.txt
+mv installed moved  # where a package is unpacked is no business of its files
+prefix=$folder/moved
+"$prefix/bin/bonsai" doctor | tee doctor.txt
+if [ -e "$build/libbonsai_cuda.so" ] && grep 'this build has no libbonsai_cuda.so' doctor.txt; then
   echo "the installed program does not find the installed CUDA library"
   exit 1
 fi
+
+# One program takes every header; a header that needs one that is not installed does not compile.
+(cd "$prefix/include" && find bonsai -name '*.h' | sort | sed 's/.*/#include "&"/') > headers.cpp
+private=$(grep -E '/(cpu|cuda)/' headers.cpp || true)
+[ -z "$private" ] || { echo "private headers are installed: $private"; exit 1; }
+cat > main.cpp <<'TEXT'
+#include <cstdio>
+#include "bonsai/framework/autograd/tape.h"
+#include "bonsai/layers/linear.h"
+int main() {
+  using namespace bonsai;
+  Module root;
+  Linear layer{&root, "layer", {.in = 2, .out = 1}};
+  Context context;
+  Tape tape;
+  tape.backward(sum(layer(tensor({2, 2}, {1, 2, 3, 4}), context)));
+  std::printf("the gradient is %g %g\n", layer.weight->grad.span<float>()[0], layer.weight->grad.span<float>()[1]);
+}
+TEXT
+cat > CMakeLists.txt <<'TEXT'
+cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES CXX)
+find_package(bonsai 0.1 CONFIG REQUIRED)
+add_executable(user main.cpp headers.cpp)
+target_link_libraries(user PRIVATE bonsai::bonsai)
+TEXT
+env -u CXXFLAGS "$cmake" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
+  -DCMAKE_PREFIX_PATH="$prefix" -S . -B build > configure.txt 2>&1 || { cat configure.txt; exit 1; }
+"$cmake" --build build > build.txt 2>&1 || { cat build.txt; exit 1; }
+if grep -oE -- ' -(W|O|I|march|Werror)[^ ]*' build/compile_commands.json; then
+  echo "flags of Bonsai's own build reach its user"
+  exit 1
+fi
+[ "$(build/user)" = "the gradient is 4 6" ] || { echo "the user's program prints: $(build/user)"; exit 1; }
+
+pc=$(dirname "$(find "$prefix" -name bonsai.pc)")
+command -v pkg-config > /dev/null || { echo "there is no pkg-config"; exit 1; }
+export PKG_CONFIG_PATH="$pc"
+# shellcheck disable=SC2046  # words
+"$compiler" -std=c++20 main.cpp $(pkg-config --cflags --libs bonsai) -o by_pkg_config
+[ "$(./by_pkg_config)" = "the gradient is 4 6" ] || { echo "by pkg-config: $(./by_pkg_config)"; exit 1; }
+echo "the installed program runs, and the installed library is found by find_package and pkg-config"
