@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/fill.h"
 
 namespace bonsai {
 

@@ -1,6 +1,6 @@
 #include "bonsai/layers/pretrained.h"
 
-#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/fill.h"
 
 namespace bonsai {
 

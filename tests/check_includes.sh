@@ -20,7 +20,7 @@ framework/checks:       framework/core framework/backend framework/autograd fram
 framework/config:       framework/core framework/config
 framework/io:           framework/core framework/io
 framework/comm:         framework/core framework/comm
-layers:                 framework/core framework/backend/math.h framework/autograd framework/ops framework/checks framework/config framework/io framework/comm layers
+layers:                 framework/core framework/autograd framework/ops framework/checks framework/config framework/io framework/comm layers
 data:                   framework data
 trainers:               framework layers data trainers
 tools:                  framework layers data trainers tools

@@ -21,6 +21,12 @@ fi
 (cd "$prefix/include" && find bonsai -name '*.h' | sort | sed 's/.*/#include "&"/') > headers.cpp
 private=$(grep -E '/(cpu|cuda)/' headers.cpp || true)
 [ -z "$private" ] || { echo "private headers are installed: $private"; exit 1; }
+# Headers of layers include neither the kernel table nor the functors of the kernels.
+grep bonsai/layers/ headers.cpp > layers.cpp
+if "$compiler" -std=c++20 -I"$prefix/include" -M layers.cpp | grep -oE 'framework/backend/(kernels|elementwise|math)\.h'; then
+  echo "these are included by a header of layers"
+  exit 1
+fi
 cat > main.cpp <<'TEXT'
 #include <cstdio>
 #include "bonsai/framework/autograd/tape.h"

@@ -1,5 +1,6 @@
 // The leak audit and the trace of values that are not finite, against planted faults: each is found, and named.
 #include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/backend/backend.h"
 #include "bonsai/framework/checks/audit.h"
 #include "bonsai/framework/checks/nonfinite.h"
 #include "bonsai/framework/checks/op_cases.h"

@@ -1,5 +1,6 @@
 // The gradient checks against planted faults: each is found, and named for what it is.
 #include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/backend/backend.h"
 #include "bonsai/framework/checks/op_cases.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/check_model.h"

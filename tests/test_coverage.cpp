@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "bonsai/framework/autograd/arena.h"
+#include "bonsai/framework/backend/backend.h"
 #include "bonsai/framework/checks/op_cases.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"

@@ -4,6 +4,7 @@
 #include <limits>
 #include <thread>
 
+#include "bonsai/framework/autograd/dispatch.h"
 #include "bonsai/framework/backend/cpu/gemm.h"
 #include "bonsai/framework/core/parallel.h"
 #include "bonsai/framework/ops/ops.h"

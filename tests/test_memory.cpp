@@ -5,6 +5,7 @@
 #include <set>
 
 #include "bonsai/framework/autograd/arena.h"
+#include "bonsai/framework/autograd/dispatch.h"
 #include "bonsai/framework/core/parallel.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"

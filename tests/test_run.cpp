@@ -3,6 +3,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "bonsai/framework/backend/backend.h"
 #include "bonsai/framework/io/file.h"
 #include "bonsai/tests/training.h"
 #include "bonsai/trainers/schedule.h"

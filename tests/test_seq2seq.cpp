@@ -2,6 +2,7 @@
 // nothing of another source is seen.
 #include <map>
 
+#include "bonsai/framework/backend/backend.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/cache.h"
 #include "bonsai/tests/training.h"

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "bonsai/framework/autograd/arena.h"
+#include "bonsai/framework/autograd/dispatch.h"
 #include "bonsai/framework/autograd/record.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"

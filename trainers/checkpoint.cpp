@@ -9,7 +9,7 @@
 #include <fstream>
 #include <set>
 
-#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/fill.h"
 #include "bonsai/framework/config/print.h"
 #include "bonsai/framework/config/yaml.h"
 #include "bonsai/framework/core/checksum.h"

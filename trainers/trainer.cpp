@@ -1,3 +1,4 @@
+#include "bonsai/framework/backend/backend.h"
 #include "bonsai/trainers/trainer.h"
 
 #include <algorithm>

@@ -12,7 +12,6 @@
 #include <bit>
 #include <cstring>
 
-#include "bonsai/framework/autograd/dispatch.h"
 #include "bonsai/framework/autograd/tape.h"
 
 namespace bonsai {

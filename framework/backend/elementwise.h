@@ -1,10 +1,11 @@
 // Elementwise functors, one per op: the forward value and the gradient, as plain scalar templates.
 // g++ vectorises them in backend/cpu, nvcc compiles the same text in backend/cuda.
 //
-// To add an op: write its functor and its line in BONSAI_ELEMENTWISE. Its declaration in ops.h, its
+// To add an op: write its functor here and its line in elementwise_list.h. Its declaration in ops.h, its
 // kernels, its gradient and its row of the op table come from that line.
 #pragma once
 
+#include "bonsai/framework/backend/elementwise_list.h"
 #include "bonsai/framework/backend/math.h"
 #include "bonsai/framework/core/level.h"
 
@@ -89,16 +90,3 @@ struct GeluTanh {
 
 }  // namespace BONSAI_LEVEL
 }  // namespace bonsai
-
-//  name       functor   saves  domain: real, positive, or nonzero (a kink at 0)
-#define BONSAI_ELEMENTWISE(OP)      \
-  OP(neg,       Neg,      none, real)     \
-  OP(exp,       Exp,      y,    real)     \
-  OP(log,       Log,      x,    positive) \
-  OP(sqrt,      Sqrt,     y,    positive) \
-  OP(tanh,      Tanh,     y,    real)     \
-  OP(sigmoid,   Sigmoid,  y,    real)     \
-  OP(relu,      Relu,     y,    nonzero)  \
-  OP(silu,      Silu,     x,    real)     \
-  OP(gelu,      Gelu,     x,    real)     \
-  OP(gelu_tanh, GeluTanh, x,    real)

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "bonsai/framework/backend/elementwise.h"
+#include "bonsai/framework/backend/elementwise_list.h"
 #include "bonsai/framework/core/device.h"
 #include "bonsai/framework/core/rng.h"
 #include "bonsai/framework/core/view.h"

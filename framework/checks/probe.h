@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "bonsai/framework/autograd/tape.h"
-#include "bonsai/framework/backend/kernels.h"
 #include "bonsai/framework/core/rng.h"
 
 namespace bonsai {
+
+struct KernelTable;
 
 // Must give the same floating y for the same inputs (draw dropout from a fixed key).
 using DifferentiableFunction = std::function<Tensor(const std::vector<Tensor>&)>;

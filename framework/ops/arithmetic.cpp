@@ -1,5 +1,6 @@
 // Arithmetic and selection with broadcasting.
 #include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/backend/math.h"
 #include "bonsai/framework/ops/axes.h"
 #include "bonsai/framework/ops/broadcast.h"
 #include "bonsai/framework/ops/ops.h"

@@ -7,14 +7,15 @@
 
 #include <vector>
 
-#include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/framework/autograd/fill.h"
+#include "bonsai/framework/backend/elementwise_list.h"
 #include "bonsai/framework/core/rng.h"
 #include "bonsai/framework/core/tensor.h"
 
 namespace bonsai {
 
 // ---- Elementwise: neg exp log sqrt tanh sigmoid relu silu gelu gelu_tanh, and what else is in the
-// list of backend/elementwise.h, which has the formulas.
+// list of backend/elementwise_list.h. The formulas are in backend/elementwise.h.
 #define OP(name, functor, saves, domain) Tensor name(const Tensor& x);
 BONSAI_ELEMENTWISE(OP)
 #undef OP

@@ -1,5 +1,6 @@
 // Elementwise kernels, with and without broadcasting.
 #include "bonsai/framework/backend/cpu/loops.h"
+#include "bonsai/framework/backend/elementwise.h"
 #include "bonsai/framework/backend/layout.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {

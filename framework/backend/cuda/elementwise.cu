@@ -1,5 +1,6 @@
 // Elementwise kernels, with and without broadcasting: one thread an element.
 #include "bonsai/framework/backend/cuda/loops.h"
+#include "bonsai/framework/backend/elementwise.h"
 #include "bonsai/framework/backend/layout.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
