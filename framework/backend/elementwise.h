@@ -2,7 +2,7 @@
 // g++ vectorises them in backend/cpu, nvcc compiles the same text in backend/cuda.
 //
 // To add an op: write its functor here and its line in elementwise_list.h. Its declaration in ops.h, its
-// kernels, its gradient and its row of the op table come from that line.
+// kernels, its gradient, its row of the op table and its mutants come from that line.
 #pragma once
 
 #include "bonsai/framework/backend/elementwise_list.h"

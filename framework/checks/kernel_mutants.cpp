@@ -1,4 +1,4 @@
-// The kernels of backward with a part of their formula changed: elementwise, arithmetic, moves and products.
+// The kernels of backward with a part of their formula changed: arithmetic, moves and products.
 #include "bonsai/framework/checks/planting.h"
 
 namespace bonsai {
@@ -16,72 +16,10 @@ int64_t& calls() {
 
 namespace {
 
-// dx[i] = F(saved[i], dy[i])
-template <class F>
-void add_elementwise(Mutants& all, Kernel<void(View, View, MutView)> KernelTable::*entry, const char* change,
-                     F) {
-  add(all, entry, change, [](View saved, View dy, MutView dx) {
-    for (int64_t i = 0; i < dy.shape.elements(); ++i)
-      dx.as<double>()[i] = F{}(saved.as<double>()[i], dy.as<double>()[i]);
-  });
-}
-
 void copy(View x, MutView y) { std::copy_n(x.as<double>(), x.shape.elements(), y.as<double>()); }
 
-void elementwise(Mutants& all) {
-  static constexpr auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
-  // dx = -dy
-  add_elementwise(all, &KernelTable::neg_backward, "minus left out", [](double, double dy) { return dy; });
-  // dx = dy y
-  add_elementwise(all, &KernelTable::exp_backward, "y left out", [](double, double dy) { return dy; });
-  // dx = dy / x
-  add_elementwise(all, &KernelTable::log_backward, "x left out", [](double, double dy) { return dy; });
-  // dx = dy / (2 y)
-  add_elementwise(all, &KernelTable::sqrt_backward, "2 left out", [](double y, double dy) { return dy / y; });
-  add_elementwise(all, &KernelTable::sqrt_backward, "y left out", [](double, double dy) { return dy / 2; });
-  // dx = dy (1 - y^2)
-  add_elementwise(all, &KernelTable::tanh_backward, "1 left out",
-                  [](double y, double dy) { return -dy * y * y; });
-  add_elementwise(all, &KernelTable::tanh_backward, "y^2 left out", [](double, double dy) { return dy; });
-  // dx = dy y (1 - y)
-  add_elementwise(all, &KernelTable::sigmoid_backward, "1 left out",
-                  [](double y, double dy) { return -dy * y * y; });
-  add_elementwise(all, &KernelTable::sigmoid_backward, "- y left out",
-                  [](double y, double dy) { return dy * y; });
-  // dx = dy where y > 0
-  add_elementwise(all, &KernelTable::relu_backward, "y > 0 left out", [](double, double dy) { return dy; });
-  add_elementwise(all, &KernelTable::relu_backward, "y > 0 turned round",
-                  [](double y, double dy) { return y > 0 ? 0 : dy; });
-  // dx = dy s (1 + x (1 - s)), s = sigmoid(x)
-  add_elementwise(all, &KernelTable::silu_backward, "1 left out",
-                  [](double x, double dy) { return dy * sigmoid(x) * x * (1 - sigmoid(x)); });
-  add_elementwise(all, &KernelTable::silu_backward, "x (1 - s) left out",
-                  [](double x, double dy) { return dy * sigmoid(x); });
-  add_elementwise(all, &KernelTable::silu_backward, "- s left out",
-                  [](double x, double dy) { return dy * sigmoid(x) * (1 + x); });
-  // dx = dy (below + x density)
-  static constexpr auto below = [](double x) { return 0.5 * (1 + std::erf(x / std::sqrt(2.0))); };
-  static constexpr auto density = [](double x) { return 0.39894228040143267794 * std::exp(-0.5 * x * x); };
-  add_elementwise(all, &KernelTable::gelu_backward, "below left out",
-                  [](double x, double dy) { return dy * x * density(x); });
-  add_elementwise(all, &KernelTable::gelu_backward, "x density left out",
-                  [](double x, double dy) { return dy * below(x); });
-  // dx = dy / 2 (1 + t + x (1 - t^2) k (1 + 3 c x^2)), t = tanh(k (x + c x^3))
-  static constexpr auto t = [](double x) {
-    return std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
-  };
-  static constexpr auto slope = [](double x, double cubic) {
-    const double y = std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
-    return x * (1 - y * y) * 0.79788456080286535588 * (1 + cubic * 3 * 0.044715 * x * x);
-  };
-  add_elementwise(all, &KernelTable::gelu_tanh_backward, "1 left out",
-                  [](double x, double dy) { return dy / 2 * (t(x) + slope(x, 1)); });
-  add_elementwise(all, &KernelTable::gelu_tanh_backward, "t left out",
-                  [](double x, double dy) { return dy / 2 * (1 + slope(x, 1)); });
-  add_elementwise(all, &KernelTable::gelu_tanh_backward, "x (1 - t^2) ... left out",
-                  [](double x, double dy) { return dy / 2 * (1 + t(x)); });
-  add_elementwise(all, &KernelTable::gelu_tanh_backward, "3 c x^2 left out",
-                  [](double x, double dy) { return dy / 2 * (1 + t(x) + slope(x, 0)); });
+// Elementwise with a number.
+void with_a_number(Mutants& all) {
   // dx = p x^(p - 1) dy
   add(all, &KernelTable::pow_backward, "p left out", [](View x, View dy, double p, MutView dx) {
     for (int64_t i = 0; i < dy.shape.elements(); ++i)
@@ -267,7 +205,8 @@ const std::vector<KernelMutant>& kernel_mutants() {
     using namespace planting;
     real();  // before anything is planted
     Mutants all;
-    elementwise(all);
+    add_elementwise_mutants(all);
+    with_a_number(all);
     arithmetic(all);
     moving(all);
     products(all);

@@ -2,7 +2,8 @@
 //
 // Of every gradient that an op gives for an input: its sign, a factor of 1.001, the whole term left out, each
 // pair of axes of equal size swapped, each axis read one index off. Of every kernel that a backward calls: what
-// kernel_mutants() lists beside its formula, each term of a sum left out among them. A mutant that changes
+// kernel_mutants() lists, each term of a sum left out among them; those of the elementwise kernels are made from their
+// functors, the others stand beside their formula. A mutant that changes
 // no gradient of the row is equivalent: it is named with the reason and counts neither way.
 #pragma once
 
@@ -15,7 +16,7 @@ namespace bonsai {
 
 // A kernel of backward with a part of its formula changed.
 struct KernelMutant {
-  std::string kernel, change;               // "tanh_backward", "1 left out of 1 - y^2"
+  std::string kernel, change;               // "max_backward", "not shared among ties"
   std::string otherwise;                    // why it may change no gradient
   std::function<void(KernelTable&)> plant;  // in float64
 };

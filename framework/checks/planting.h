@@ -1,5 +1,6 @@
-// What kernel_mutants.cpp and row_mutants.cpp share: how a mutant is put into the kernel table. Both are in plain
-// loops over float64; the formula stands beside each group, and what is changed is named as text.
+// What the files of mutants share: how a mutant is put into the kernel table. Those of kernel_mutants.cpp and
+// row_mutants.cpp are plain loops over float64; the formula stands beside each group, and what is changed is named
+// as text.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +31,7 @@ void add(Mutants& all, Kernel<void(Args...)> KernelTable::*entry, const char* ch
                  }});
 }
 
-void add_row_mutants(Mutants& all);  // of norms, softmax, tables, losses, attention
+void add_elementwise_mutants(Mutants& all);  // of the list in backend/elementwise_list.h
+void add_row_mutants(Mutants& all);          // of norms, softmax, tables, losses, attention
 
 }  // namespace bonsai::planting
