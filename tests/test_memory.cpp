@@ -107,7 +107,7 @@ TEST(Pool, CachedBlocksGoBeforeMemoryRunsOut) {
   const auto before = device.pool.statistics();
   EXPECT_EQ(before.cached, 0);
   const std::string error = error_of([&] { device.pool.take(500000); });
-  EXPECT_TRUE(has(error, "no memory left for 500000 bytes")) << error;
+  EXPECT_TRUE(has(error, "out of memory: cannot allocate 500000 bytes")) << error;
   EXPECT_EQ(device.pool.statistics().in_use, before.in_use);
   void* small = device.pool.take(100);
   device.pool.give_back(small, 100);
@@ -117,7 +117,7 @@ TEST(Pool, CachedBlocksGoBeforeMemoryRunsOut) {
 TEST(Memory, MoreThanThereIsIsAnErrorThatNamesTheBytes) {
   const auto before = pool({}).statistics().in_use;
   const std::string error = error_of([] { zeros({int64_t{1} << 45}); });
-  EXPECT_TRUE(has(error, "no memory left for 140737488355328 bytes")) << error;
+  EXPECT_TRUE(has(error, "out of memory: cannot allocate 140737488355328 bytes")) << error;
   EXPECT_EQ(pool({}).statistics().in_use, before);
   EXPECT_EQ(sum(full({3}, 2)).item(), 6);
 }
@@ -207,7 +207,7 @@ TEST(Shape, SizesThatMakeNoSenseAreRefusedBeforeTheyAreAllocated) {
   // Also beside an axis of size 0: the product of the others is what strides are made of.
   const Shape too_large[] = {{k32, k32}, {k32, k32, 4}, {int64_t{1} << 62, 2}, {std::numeric_limits<int64_t>::max()}, {k32, k32, 0}, {0, k32, k32}};
   for (const Shape& shape : too_large) {
-    EXPECT_TRUE(has(error_of([&] { empty(shape); }), shape.str() + " needs more bytes than can be counted")) << shape.str();
+    EXPECT_TRUE(has(error_of([&] { empty(shape); }), shape.str() + " is too large: it exceeds 2^62 bytes")) << shape.str();
     EXPECT_TRUE(has(error_of([&] { reshape(zeros({0}), shape); }), shape.str())) << shape.str();
   }
   EXPECT_EQ(empty({4, 0}).elements(), 0);

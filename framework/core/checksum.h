@@ -1,4 +1,4 @@
-// A checksum to notice that bytes have changed, not to resist someone who changes them on purpose.
+// A checksum that detects accidental changes. It is not cryptographic.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 
 namespace bonsai {
 
-// FNV-1a, 64 bits: one flipped byte anywhere changes it.
+// FNV-1a, 64 bits. Any single changed byte changes it.
 class Checksum {
  public:
   void add(const void* data, size_t bytes) {

@@ -17,7 +17,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws Error("[where] message", and the layer that was running, if one was).
+// Throws Error("[where] message"), followed by "(in PATH)" if a layer is running.
 [[noreturn]] void fail(std::string_view where, std::string_view message);
 
 template <class... Args>
@@ -32,7 +32,7 @@ void check(bool ok, std::string_view where, fmt::format_string<const Args&...> t
     fail(where, std::string_view(fmt::vformat(text, fmt::make_format_args(args...))));
 }
 
-// While it lives, errors of this thread name this layer. The path must outlive it.
+// Errors thrown on this thread during its lifetime name this layer. `path` must outlive it.
 class PathScope {
  public:
   explicit PathScope(const std::string& path);
@@ -40,7 +40,7 @@ class PathScope {
   PathScope(const PathScope&) = delete;
   PathScope& operator=(const PathScope&) = delete;
 
-  static const std::string* current();  // null outside every layer
+  static const std::string* current();  // null outside of any layer
 
  private:
   const std::string* previous_;

@@ -32,8 +32,9 @@ bool lists(const std::string& names, std::string_view name) {
   return fmt::format(",{},", names).find(fmt::format(",{},", name)) != std::string::npos;
 }
 
-// The process's control group in the hierarchy of version 2 (empty controller) or in the controller's own of version
-// 1, from /proc/self/cgroup: lines "ID:CONTROLLER,...:GROUP". Empty where there is none.
+// The process's control group, read from /proc/self/cgroup, whose lines are "ID:CONTROLLER,...:GROUP": the
+// one in the cgroup v2 hierarchy if `controller` is empty, else the one in that controller's v1 hierarchy.
+// Empty if there is none.
 std::string group_of_process(const fs::path& root, std::string_view controller) {
   std::ifstream file(root / "proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -45,8 +46,9 @@ std::string group_of_process(const fs::path& root, std::string_view controller) 
   return {};
 }
 
-// The folders of the process's control groups that may hold limits of the controller: its own and those around it, as
-// far as they are mounted. Lines of mountinfo: "ID PARENT DEVICE GROUP FOLDER OPTIONS... - TYPE SOURCE OPTIONS".
+// The mounted directories that may hold limits of the controller: the one of the process's control group and
+// those of its ancestors. Lines of mountinfo: "ID PARENT DEVICE GROUP FOLDER OPTIONS... - TYPE SOURCE
+// OPTIONS".
 std::vector<fs::path> group_folders(const fs::path& root, std::string_view controller) {
   std::vector<fs::path> folders;
   std::ifstream file(root / "proc/self/mountinfo");
@@ -62,7 +64,8 @@ std::vector<fs::path> group_folders(const fs::path& root, std::string_view contr
     if (group.empty()) continue;
     const fs::path top = root / fs::path(mounted_at).relative_path();
     fs::path inner = fs::path(group).lexically_relative(mounted_group);
-    if (inner.empty() || inner == "." || *inner.begin() == "..") inner.clear();  // the mounted group is the nearest
+    // If the group itself is not mounted, only the mounted ancestor holds limits.
+    if (inner.empty() || inner == "." || *inner.begin() == "..") inner.clear();
     for (; !inner.empty(); inner = inner.parent_path()) folders.push_back(top / inner);
     folders.push_back(top);
   }
@@ -70,7 +73,7 @@ std::vector<fs::path> group_folders(const fs::path& root, std::string_view contr
 }
 
 int processors_in_mask() {
-  for (int size = CPU_SETSIZE; size <= 1 << 20; size *= 2) {  // too small a set is EINVAL
+  for (int size = CPU_SETSIZE; size <= 1 << 20; size *= 2) {  // EINVAL means that the set is too small
     cpu_set_t* set = CPU_ALLOC(size);
     if (!set) break;
     const bool read = ::sched_getaffinity(0, CPU_ALLOC_SIZE(size), set) == 0;
@@ -114,7 +117,7 @@ ProcessorLimits processor_limits(const fs::path& root) {
 int64_t memory_limit(const fs::path& root) {
   int64_t bytes = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
   for (const auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
-    rlimit limit{};  // RLIM_INFINITY is the largest number
+    rlimit limit{};  // RLIM_INFINITY is the largest rlim_t
     if (::getrlimit(resource, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(bytes))
       bytes = static_cast<int64_t>(limit.rlim_cur);
   }

@@ -1,5 +1,6 @@
-// What the process may use of its machine: processors, by its affinity mask and the quotas of its control groups;
-// memory, by those groups and its resource limits. A container or a batch system sets them lower than the machine.
+// Limits on what the process may use. Processors: its affinity mask and the CPU quotas of its control groups.
+// Memory: the limits of its control groups and its resource limits. Containers and batch systems set them
+// below what the machine has.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +11,24 @@
 namespace bonsai {
 
 struct ProcessorLimits {
-  int allowed = 1;                                          // processors in the affinity mask
-  double quota = std::numeric_limits<double>::infinity();  // processors' worth of time that the control groups grant
+  int allowed = 1;                                         // processors in the affinity mask
+  // CPU time that the control groups grant, in processors.
+  double quota = std::numeric_limits<double>::infinity();
 
-  int usable() const;  // the smaller of both, a part of a processor counted as one; at least 1
+  int usable() const;  // min(allowed, quota rounded up), at least 1
 };
 
-// `root` stands for / in every path that is read.
+// `root` replaces / in every path that is read.
 ProcessorLimits processor_limits(const std::filesystem::path& root = "/");
-// Bytes: the smallest of the machine's memory, the limits of the control groups, RLIMIT_AS and RLIMIT_DATA.
+// In bytes: the smallest of the machine's memory, the limits of the control groups, RLIMIT_AS and
+// RLIMIT_DATA.
 int64_t memory_limit(const std::filesystem::path& root = "/");
 
-// The processors of "QUOTA PERIOD", both in microseconds: the text of cpu.max. Infinite for "max", -1 and what is no
-// such text.
+// Parses "QUOTA PERIOD", both in microseconds, as in cpu.max. Returns QUOTA / PERIOD, the number of
+// processors, or infinity for "max", -1 and malformed text.
 double parse_quota(std::string_view text);
-// The bytes of memory.max or memory.limit_in_bytes; the largest number for "max" and what is no number.
+// Parses memory.max or memory.limit_in_bytes. Returns INT64_MAX for "max" and anything else that is not a
+// number.
 int64_t parse_bytes(std::string_view text);
 
 }  // namespace bonsai

@@ -30,28 +30,29 @@ constexpr size_t kSmallest = 64;
 // Class c holds blocks of (8 + c % 8) << (c / 8 + 3) bytes: 64, 72, ..., 120, 128, 144, ...
 int size_class(size_t bytes) {
   bytes = std::max(bytes, kSmallest);
-  const int shift = std::bit_width(bytes - 1) - 4;  // leaves 8..16 after the shift
+  const int shift = std::bit_width(bytes - 1) - 4;  // bytes >> shift is in 8..16
   const size_t eighths = (bytes + (size_t{1} << shift) - 1) >> shift;
   return static_cast<int>(eighths) - 8 + 8 * (shift - 3);
 }
 size_t class_bytes(int c) { return size_t(8 + c % 8) << (c / 8 + 3); }
 
-// Huge pages, where the system gives them: a product reads rows that lie far apart, and of small pages each is another
-// miss of the TLB. Blocks smaller than one are cut from slabs, which are never returned. The caller holds the pool's
-// lock.
+// Requests huge pages: a matrix product reads rows that lie far apart, and with small pages each row is
+// another TLB miss. Blocks smaller than a huge page are cut from slabs, which are never released. The caller
+// holds the pool's lock.
 constexpr size_t kHugePage = size_t{2} << 20, kSlab = 8 * kHugePage;
 
 char* in_huge_pages(size_t bytes, size_t used) {
   void* block = nullptr;
   if (posix_memalign(&block, kHugePage, bytes) != 0) return nullptr;
 #if defined(MADV_HUGEPAGE)
-  madvise(block, used / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish: small pages do as well
+  madvise(block, used / kHugePage * kHugePage, MADV_HUGEPAGE);  // a hint; it may fail
 #endif
   return static_cast<char*>(block);
 }
 
 void* host_allocate(size_t bytes, size_t used) {
-  if (bytes >= kHugePage) return in_huge_pages(bytes, used);  // what lies behind is not to be backed by memory
+  // Huge pages beyond `used` would back the unused tail with memory.
+  if (bytes >= kHugePage) return in_huge_pages(bytes, used);
   static char* slab = nullptr;
   static size_t left = 0;
   bytes = (bytes + 63) / 64 * 64;
@@ -71,7 +72,7 @@ void host_synchronise() {}
 constexpr DeviceMemory kHost{host_allocate, std::free, host_copy, host_synchronise, nullptr, kHugePage};
 
 std::array<std::unique_ptr<Pool>, kDeviceTypes>& pools() {
-  // Never destroyed: tensors with static lifetime give their blocks back after main.
+  // Never destroyed: tensors with static storage duration return their blocks after main.
   static auto& all = *new std::array<std::unique_ptr<Pool>, kDeviceTypes>{std::make_unique<Pool>(kHost)};
   return all;
 }
@@ -103,7 +104,7 @@ void* Pool::take(size_t bytes) {
     ASAN_POISON_MEMORY_REGION(static_cast<char*>(block) + (bytes + 7) / 8 * 8,
                               size - std::min(size, (bytes + 7) / 8 * 8));
 #ifndef NDEBUG
-    std::memset(block, 0xff, bytes);  // NaN in every float: a read before a write shows
+    std::memset(block, 0xff, bytes);  // NaN in every float exposes reads of uninitialised elements
 #endif
   }
   return block;
@@ -112,8 +113,8 @@ void* Pool::take(size_t bytes) {
 void Pool::fail_no_memory(size_t bytes) const {
   const bool of_device = memory_.free_bytes != nullptr;
   fail("memory",
-       "no memory left for {} bytes: tensors hold {}{}; lower trainer.batch_size or model.block_size, or take a smaller "
-       "model{}",
+       "out of memory: cannot allocate {} bytes; tensors hold {} bytes{}; lower trainer.batch_size or "
+       "model.block_size, or use a smaller model{}",
        bytes, statistics_.in_use, of_device ? fmt::format(" and {} are free", memory_.free_bytes()) : "",
        of_device ? " or --device cpu" : "");
 }
@@ -135,7 +136,7 @@ void Pool::trim() {
 void Pool::trim_locked() {
   for (int c = size_class(memory_.smallest_released); c < static_cast<int>(free_.size()); ++c) {
     auto& list = free_[c];
-    if (list.empty()) continue;  // of the last classes the size would not fit a number
+    if (list.empty()) continue;  // class_bytes of the last classes overflows
     for (void* block : list) memory_.release(block);
     statistics_.cached -= class_bytes(c) * list.size();
     list.clear();

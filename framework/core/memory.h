@@ -1,4 +1,4 @@
-// A device's memory behind four functions, and the pool that keeps freed blocks for the next step.
+// DeviceMemory, the functions that a device supplies, and Pool, which caches freed blocks for reuse.
 #pragma once
 
 #include <array>
@@ -11,33 +11,34 @@
 
 namespace bonsai {
 
-// What a device supplies. `copy` works between host and device in either direction.
+// `copy` works between host and device in either direction.
 struct DeviceMemory {
-  // Of which `used` are wanted now; null when there is none left.
+  // Allocates `bytes`; only the first `used` will be touched. Returns null when out of memory.
   void* (*allocate)(size_t bytes, size_t used);
   void (*release)(void* block);
   void (*copy)(void* to, const void* from, size_t bytes);
   void (*synchronise)();
-  int64_t (*free_bytes)() = nullptr;  // that are left; null where the system alone knows
-  size_t smallest_released = 0;       // of the blocks that `release` takes
+  int64_t (*free_bytes)() = nullptr;  // free device memory; null if the device cannot tell
+  size_t smallest_released = 0;       // `release` must not be given blocks smaller than this
 };
 
-// Blocks are rounded up to size classes, eight a doubling (at most 12.5 % lost), and kept when freed:
-// a training step repeats its shapes, so from the second step on nothing reaches the system.
+// Rounds blocks up to size classes, eight per power of two (at most 12.5 % wasted), and caches freed
+// blocks. Training steps repeat their shapes, so from the second step on no block is allocated.
 class Pool {
  public:
   struct Statistics {
     int64_t in_use = 0, peak = 0, cached = 0;  // bytes
-    int64_t misses = 0;                        // blocks that had to come from the device
+    int64_t misses = 0;                        // blocks allocated by the device, not taken from the cache
   };
 
   explicit Pool(DeviceMemory memory) : memory_(memory) {}
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  void* take(size_t bytes);  // at least 64-byte aligned; throws, naming the size, when none is left
-  void give_back(void* block, size_t bytes);  // the same number of bytes
-  void trim();  // returns cached blocks to the device: all that it takes
+  // Returns at least 64-byte aligned memory. Throws an Error that names the size when out of memory.
+  void* take(size_t bytes);
+  void give_back(void* block, size_t bytes);  // `bytes` as passed to take()
+  void trim();  // releases the cached blocks that are large enough to the device
   Statistics statistics() const;
   const DeviceMemory& memory() const { return memory_; }
 
@@ -51,11 +52,11 @@ class Pool {
   Statistics statistics_;
 };
 
-// The pool of a device. A backend installs its memory before the first tensor is made there.
+// The pool of a device. A backend calls install_memory before the first tensor is created there.
 Pool& pool(Device device);
 void install_memory(Device::Type type, DeviceMemory memory);
 
-// Containers and control blocks from the host's pool, which keeps them for the next step.
+// A standard allocator on the host's pool, for containers and for control blocks of shared_ptr.
 template <class T>
 struct PoolAllocator {
   using value_type = T;

@@ -19,11 +19,11 @@ namespace bonsai {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// How long a thread spins before it sleeps or yields, where each thread has a processor of its own; with more threads
-// than processors it keeps another thread from running.
+// Iterations that a thread spins before it sleeps (kSpins) or yields (kPatience). It spins only if there are
+// at least as many processors as threads; otherwise it would keep another thread from running.
 constexpr int kSpins = 2000;  // about 10 us; most gaps between two ops are shorter
-// About 300 us, as long as a tile takes. Who gives up its processor beside another program waits for that one's whole
-// turn, some milliseconds.
+// About 300 us, the duration of a tile. If another program is running, a thread that yields waits for its
+// whole time slice, several milliseconds.
 constexpr int kPatience = 25000;
 
 void pause() {
@@ -32,7 +32,8 @@ void pause() {
 #endif
 }
 
-// A thread's share of the tiles: what one kernel wrote lies in the cache of the core where the next reads it.
+// A thread's share of the tiles. With fixed shares, a kernel's input is often in the cache of the core that
+// wrote it.
 struct alignas(64) Share {
   std::atomic<int64_t> next{0};
   int64_t end = 0;
@@ -46,7 +47,7 @@ struct Job {
   int workers;
   std::atomic<int64_t> done{0};
 
-  // The worker's own share, then what is left of the others'.
+  // Runs the worker's own share, then what is left of the others'.
   void run(int worker) {
     int64_t finished = 0;
     for (int other = 0; worker < workers && other < workers; ++other) {
@@ -75,13 +76,14 @@ class ThreadPool {
 
   int size() const { return size_; }
 
-  // Waits for a run in progress. Whoever still calls run() afterwards runs the tiles alone.
+  // Waits for a run in progress and stops the workers. After that, run() executes all tiles on the calling
+  // thread.
   void retire() {
     std::lock_guard busy(busy_);
     stop();
   }
 
-  // False when another thread is using the pool.
+  // Returns false, and runs nothing, if another thread is using the pool.
   bool run(int64_t count, int workers, void (*tile)(void*, int64_t, int), void* context) {
     std::unique_lock busy(busy_, std::try_to_lock);
     if (!busy) return false;
@@ -99,7 +101,7 @@ class ThreadPool {
     job.run(0);
     inside_tile = false;
     job_.store(nullptr, std::memory_order_seq_cst);
-    // No worker joins from here on; those that did leave before `job` goes.
+    // From here on no worker can join. Those that have joined must leave before `job` is destroyed.
     int64_t spins = 0;
     while (job.done.load(std::memory_order_acquire) < count || guests_.load() > 0) {
       pause();
@@ -133,7 +135,7 @@ class ThreadPool {
     }
   }
 
-  // A crowded pool wakes no more threads than the processors can run.
+  // If the pool is crowded, wakes no more threads than the processors can run.
   void wake_sleepers() {
     if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
     std::lock_guard lock(mutex_);
@@ -179,7 +181,8 @@ int default_threads() {
 
 struct Current {
   std::mutex mutex;
-  std::vector<std::unique_ptr<ThreadPool>> pools;  // the last one; those before are retired, but may be in use
+  // All but the last are retired, but a thread may still use them.
+  std::vector<std::unique_ptr<ThreadPool>> pools;
   std::atomic<ThreadPool*> fast{nullptr};
 };
 Current& current() {
@@ -203,8 +206,8 @@ ThreadPool& ensure_pool() {
 int threads() { return ensure_pool().size(); }
 
 void set_threads(int count) {
-  check(count >= 1 && count <= kMaxThreads, "threads", "the number of threads is {}; it must be 1 to {}", count,
-        kMaxThreads);
+  check(count >= 1 && count <= kMaxThreads, "threads", "the number of threads is {}; it must be 1 to {}",
+        count, kMaxThreads);
   Current& c = current();
   std::lock_guard lock(c.mutex);
   if (!c.pools.empty() && c.pools.back()->size() == count) return;

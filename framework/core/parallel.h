@@ -1,5 +1,5 @@
-// The thread pool. Work is cut into tiles by shape alone, never by the number of threads, and a
-// partial result belongs to its tile: the bits of a result do not depend on how many threads ran.
+// The thread pool. Work is split into tiles by shape alone, never by the number of threads, and each
+// partial result belongs to a tile. Results are therefore bit-identical for any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,18 @@
 
 namespace bonsai {
 
-// Threads that run tiles, the caller included. At first BONSAI_THREADS, else one per processor that the
-// process may use (limits.h). More than that run no faster, but burn no time either.
+// Number of threads that run tiles, including the caller. The default is BONSAI_THREADS or, if that is not
+// set, one thread per processor that the process may use (limits.h). More threads are not faster, but they do
+// not spin.
 int threads();
 void set_threads(int count);  // 1 to 1024
 
-// Runs tile(context, 0 ... count-1, worker), each once, in any order on at most `workers` threads, and returns when
-// all are done. Of two that run side by side each has another worker < workers: for memory of its own, never for
-// results. A tile must not throw. Called from within a tile, or while another thread uses the pool, it runs the tiles
-// itself.
-void run_tiles(int64_t count, int workers, void (*tile)(void* context, int64_t index, int worker), void* context);
+// Calls tile(context, i, worker) once for each i in [0, count), in any order on at most `workers` threads,
+// and returns when all calls are done. Concurrent calls have different `worker` numbers in [0, workers): use
+// them to choose scratch memory, never to choose where a result goes. A tile must not throw. If run_tiles is
+// called from within a tile, or while another thread uses the pool, the calling thread runs all tiles.
+void run_tiles(int64_t count, int workers, void (*tile)(void* context, int64_t index, int worker),
+               void* context);
 
 // f(index, worker)
 template <class F>

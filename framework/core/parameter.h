@@ -1,5 +1,5 @@
-// A trainable value with its gradient. Pinned in the module that owns it: tying two layers means
-// both refer to one Parameter, which is then counted, decayed, clipped and saved once.
+// A trainable tensor and its gradient. It cannot be moved out of the module that owns it. Tied layers
+// refer to one Parameter, which is therefore counted, decayed, clipped and saved once.
 #pragma once
 
 #include <string>
@@ -16,10 +16,10 @@ struct Parameter {
 
   std::string path;  // "block.0.attention.query.weight"
   Tensor value;
-  Tensor grad;            // like value; meaningful once contributions > 0
-  bool decay;             // in the optimizer's weight-decay group
+  Tensor grad;            // shape and dtype of value; valid if contributions > 0
+  bool decay;             // the optimizer applies weight decay
   bool trainable = true;  // false: no gradient is computed
-  int contributions = 0;  // gradients added since the last zero_gradient()
+  int contributions = 0;  // gradients accumulated since the last zero_gradient()
 
   void zero_gradient() { contributions = 0; }
 };

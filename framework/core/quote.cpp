@@ -5,14 +5,19 @@
 namespace bonsai {
 namespace {
 
-// Bytes of the UTF-8 character that `text` starts with; 0 if it starts with none.
+// Length in bytes of the UTF-8 character at the start of `text`; 0 if there is none.
 size_t character_bytes(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
-  const size_t bytes = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+  const size_t bytes = first < 0x80   ? 1
+                       : first < 0xC2 ? 0
+                       : first < 0xE0 ? 2
+                       : first < 0xF0 ? 3
+                       : first < 0xF5 ? 4
+                                      : 0;
   if (bytes > text.size()) return 0;
   for (size_t i = 1; i < bytes; ++i)
     if ((text[i] & 0xC0) != 0x80) return 0;
-  // The second byte tells overlong forms, surrogates and what lies beyond Unicode.
+  // The second byte reveals overlong forms, surrogates and code points above U+10FFFF.
   const auto second = bytes > 1 ? static_cast<unsigned char>(text[1]) : 0;
   const bool wrong = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
                      (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F);
@@ -26,10 +31,10 @@ char32_t code_point(std::string_view character) {
   return c;
 }
 
-// C0, DEL and C1; line and paragraph separators; marks, embeddings and isolates of the bidirectional algorithm.
+// C0, DEL and C1; line and paragraph separators; bidirectional marks, embeddings, overrides and isolates.
 bool is_control(char32_t c) {
-  return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) ||
-         (c >= 0x2066 && c <= 0x2069);
+  return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x061C || c == 0x200E || c == 0x200F ||
+         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
 }
 
 std::string escape(char32_t c) {
@@ -75,6 +80,8 @@ size_t find_bad_byte(std::string_view text) {
 }
 
 std::string escaped(std::string_view text, size_t most) { return escape_all(text, most, ""); }
-std::string in_quotes(std::string_view text, size_t most) { return '"' + escape_all(text, most, "\"\\") + '"'; }
+std::string in_quotes(std::string_view text, size_t most) {
+  return '"' + escape_all(text, most, "\"\\") + '"';
+}
 
 }  // namespace bonsai

@@ -1,4 +1,5 @@
-// Text that comes from a file or a user, made fit for a message: it cannot forge a line, drive the terminal or fill it.
+// Quotes text from files and users for messages, so that it cannot forge lines, control the terminal or flood
+// it.
 #pragma once
 
 #include <string>
@@ -6,14 +7,15 @@
 
 namespace bonsai {
 
-// Where `text` stops being printable UTF-8; npos if nowhere. Tabs and line ends are printable here.
+// Index of the first byte that is neither valid UTF-8 nor printable; npos if there is none. Tabs and line
+// ends count as printable.
 size_t find_bad_byte(std::string_view text);
 
-// `text` with control characters and marks that change the direction of writing escaped as \n or \u001b, and bytes that
-// are not UTF-8 as \xff. What follows the first `most` bytes is replaced by "...".
+// Escapes control characters and bidirectional formatting characters as \n or \u001b, and bytes that are not
+// UTF-8 as \xff. Replaces everything after the first `most` bytes with "...".
 std::string escaped(std::string_view text, size_t most = 200);
 
-// The same between double quotes, with \" and \\ escaped.
+// Like escaped(), but encloses the text in double quotes and also escapes " and \ as \" and \\.
 std::string in_quotes(std::string_view text, size_t most = 200);
 
 }  // namespace bonsai

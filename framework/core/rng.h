@@ -1,8 +1,9 @@
 // Counter-based random numbers: Philox4x32-10.       Salmon et al. 2011, "Parallel random numbers:
 // as easy as 1, 2, 3", doi:10.1145/2063384.2063405
 //
-// A number is a function of what it is for: seed, path, step, the how-manieth draw of the micro-batch,
-// element. So replay, threads and devices agree to the bit.
+// Each number is a function of the seed, the layer's path, the step, the micro-batch, the index of the
+// draw within the micro-batch, and the element's index. Therefore replays, numbers of threads and devices
+// agree bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +13,26 @@
 
 namespace bonsai {
 
-// Names one tensor's worth of random numbers.
+// Identifies the random numbers of one tensor.
 struct RandomKey {
-  uint64_t key = 0;      // of the seed and the path
-  uint64_t counter = 0;  // of the step, micro-batch and call
+  uint64_t key = 0;      // derived from the seed and the path
+  uint64_t counter = 0;  // step, micro-batch and call
 };
 
-// The stream a run draws from; a Context carries one. Copying it replays the same numbers.
+// The random stream of a run, carried by a Context. A copy replays the same numbers.
 struct RandomStream {
   uint64_t seed = 0;
   uint32_t step = 0;
   uint16_t micro_batch = 0;
-  uint16_t call = 0;  // counts draws, so that a layer used twice draws twice
+  uint16_t call = 0;  // index of the next draw, so that a layer used twice draws different numbers
 
   RandomKey draw(std::string_view path);
 };
 
 RandomKey random_key(uint64_t seed, std::string_view path);
-// Element i of a tensor of numbers from N(0, 1).
+// Element i of a tensor of samples from N(0, 1).
 double random_normal(RandomKey key, uint64_t i);
-// Element i of a tensor of numbers from [0, 1).
+// Element i of a tensor of uniform samples from [0, 1).
 double random_uniform(RandomKey key, uint64_t i);
 
 inline namespace BONSAI_LEVEL {
@@ -40,7 +41,7 @@ struct Philox {
   uint32_t word[4];
 };
 
-// Four words of the block numbered `block`; elements 4 * block ... 4 * block + 3 use one each.
+// The four random words of block number `block`.
 constexpr Philox philox(RandomKey k, uint64_t block) {
   uint32_t c0 = static_cast<uint32_t>(block), c1 = static_cast<uint32_t>(block >> 32);
   uint32_t c2 = static_cast<uint32_t>(k.counter), c3 = static_cast<uint32_t>(k.counter >> 32);
@@ -59,8 +60,8 @@ constexpr Philox philox(RandomKey k, uint64_t block) {
 
 constexpr uint32_t random_word(RandomKey k, uint64_t i) { return philox(k, i / 4).word[i % 4]; }
 
-// Dropout keeps element i where its word is at least this: compared as integers, so that every
-// device and dtype drops the same elements. p = 1 keeps nothing (a word has 32 bits).
+// Dropout keeps element i if its random word is at least this. Words are compared as integers, so that every
+// device and dtype drops the same elements. p = 1 drops every element, since a word has 32 bits.
 constexpr uint64_t dropout_threshold(double p) { return static_cast<uint64_t>(p * 4294967296.0); }
 
 }  // namespace BONSAI_LEVEL

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "bonsai/framework/core/error.h"
-#include "bonsai/framework/core/tensor.h"  // for how shapes read in messages
+#include "bonsai/framework/core/tensor.h"  // fmt::formatter<Shape>
 
 namespace bonsai {
 
@@ -72,7 +72,7 @@ size_t checked_bytes(const Shape& shape, size_t element) {
     none |= shape.dim[i] == 0;
     if (shape.dim[i]) overflow |= __builtin_mul_overflow(bytes, static_cast<size_t>(shape.dim[i]), &bytes);
   }
-  check(!overflow && bytes <= (size_t{1} << 62), "shape", "{} needs more bytes than can be counted", shape);
+  check(!overflow && bytes <= (size_t{1} << 62), "shape", "{} is too large: it exceeds 2^62 bytes", shape);
   return none ? 0 : bytes;
 }
 

@@ -1,4 +1,4 @@
-// The sizes of a tensor's axes, outermost first, and the rule for broadcasting two of them.
+// The sizes of a tensor's axes, outermost first, and the broadcasting rule.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@ namespace bonsai {
 
 inline constexpr int kMaxRank = 6;
 
-// Trivially copyable, so that kernels and backward functions may hold one. Accessors that kernels
-// use are always inlined: see level.h for why they must not become symbols.
+// Trivially copyable, so that kernels and backward functions can hold one. The accessors that kernels
+// use are always inlined; level.h explains why they must not become symbols.
 struct Shape {
   int64_t dim[kMaxRank] = {};
   int rank = 0;
 
   Shape() = default;
-  Shape(std::initializer_list<int64_t> sizes);  // throws above kMaxRank axes or below size 0
+  // Throws if there are more than kMaxRank sizes or one is negative.
+  Shape(std::initializer_list<int64_t> sizes);
   explicit Shape(std::span<const int64_t> sizes);
 
   [[gnu::always_inline]] int64_t operator[](int axis) const {
@@ -29,7 +30,7 @@ struct Shape {
     for (int i = 0; i < rank; ++i) n *= dim[i];
     return n;
   }
-  // All axes but the last; 1 for a vector.
+  // Product of all sizes but the last; 1 for a vector.
   [[gnu::always_inline]] int64_t rows() const {
     int64_t n = 1;
     for (int i = 0; i + 1 < rank; ++i) n *= dim[i];
@@ -40,17 +41,18 @@ struct Shape {
   std::string str() const;  // "(2,3)"
 };
 
-// 0 <= axis < rank for axis in [-rank, rank); anything else is an error of `op`.
+// Maps an axis in [-rank, rank) to [0, rank). Throws an Error in the name of `op` for any other axis.
 int checked_axis(const char* op, const Shape& shape, int axis);
 
-// The shape without `axis`, or with size 1 there.
+// `shape` without `axis` or, if `keep` is true, with size 1 there.
 Shape reduced(const Shape& shape, int axis, bool keep);
 
-// NumPy's rule: sizes are lined up at the last axis; equal, or one of them 1 or absent.
+// NumPy's rule: sizes are aligned at the last axis. Two sizes are compatible if they are equal or one is 1 or
+// missing. Throws an Error in the name of `op` if they are not.
 Shape broadcast(const char* op, const Shape& a, const Shape& b);
 bool broadcasts_to(const Shape& from, const Shape& to);
 
-// Bytes of `elements` of that size; an error where the product does not fit.
+// Number of bytes of a tensor whose elements have `element` bytes each. Throws if it exceeds 2^62.
 size_t checked_bytes(const Shape& shape, size_t element);
 
 }  // namespace bonsai

@@ -22,7 +22,8 @@ Storage::~Storage() {
 Tensor::Tensor(std::shared_ptr<Storage> storage, size_t offset, Shape shape, DType dtype)
     : shape_(shape), dtype_(dtype), offset_(offset), storage_(std::move(storage)) {
   const size_t bytes = checked_bytes(shape, size_of(dtype));
-  check(bytes <= storage_->bytes && offset <= (storage_->bytes - bytes) / size_of(dtype), "tensor", "{} does not fit into {} bytes", *this, storage_->bytes);
+  check(bytes <= storage_->bytes && offset <= (storage_->bytes - bytes) / size_of(dtype), "tensor",
+        "{} does not fit into a storage of {} bytes", *this, storage_->bytes);
 }
 
 const void* Tensor::data() const {
@@ -84,7 +85,8 @@ Tensor Tensor::detach() const {
 
 Tensor Tensor::alias(const Shape& shape, int64_t offset) const {
   check(storage_ != nullptr, "tensor", "an undefined tensor has no elements");
-  check(offset >= -static_cast<int64_t>(offset_), "tensor", "{} from {} elements before its own does not fit", *this, -offset);
+  check(offset >= -static_cast<int64_t>(offset_), "tensor",
+        "{} starts {} elements into its storage; offset {} is too low", *this, offset_, offset);
   return Tensor(storage_, offset_ + static_cast<size_t>(offset), shape, dtype_);
 }
 
@@ -103,7 +105,9 @@ Tensor Tensor::to(DType dtype) const {
 Tensor Tensor::to(Device device) const {
   if (!storage_ || device == this->device()) return detach();
   Tensor t = empty(shape_, dtype_, device);
-  pool(device.type == Device::cpu ? this->device() : device).memory().copy(t.mutable_data(), data(), elements() * size_of(dtype_));
+  pool(device.type == Device::cpu ? this->device() : device)
+      .memory()
+      .copy(t.mutable_data(), data(), elements() * size_of(dtype_));
   return t;
 }
 
@@ -131,8 +135,8 @@ Tensor Tensor::with_parameter(Parameter* parameter) const {
 }
 
 Tensor empty(const Shape& shape, DType dtype, Device device) {
-  return Tensor(std::allocate_shared<Storage>(PoolAllocator<Storage>(), checked_bytes(shape, size_of(dtype)), device), 0, shape,
-                dtype);
+  const size_t bytes = checked_bytes(shape, size_of(dtype));
+  return Tensor(std::allocate_shared<Storage>(PoolAllocator<Storage>(), bytes, device), 0, shape, dtype);
 }
 
 Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype(), x.device()); }

@@ -1,7 +1,7 @@
-// Tensor: a handle on shared storage. Contiguous, row-major; copying a Tensor aliases its elements.
+// Tensor: a handle to shared storage. Contiguous, row-major; copying a Tensor aliases its elements.
 //
-// A tensor also remembers where it stands on a tape (see autograd/tape.h) or which parameter it is
-// the value of. It never owns the graph.
+// A tensor also records its slot on a tape (see autograd/tape.h) or the parameter whose value it is.
+// It never owns the graph.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace bonsai {
 
 struct Parameter;
 
-// Bytes from a pool, or anyone's bytes kept alive by `owner` (a mapped file, a NumPy array).
+// Bytes from a pool, or external bytes kept alive by `owner` (a mapped file, a NumPy array).
 struct Storage {
   Storage(size_t bytes, Device device);
   Storage(void* data, size_t bytes, Device device, std::shared_ptr<void> owner, bool read_only);
@@ -32,11 +32,11 @@ struct Storage {
   size_t bytes;
   Device device;
   bool read_only = false;
-  uint32_t version = 0;  // counts writes, so that a change of a saved tensor is noticed
+  uint32_t version = 0;  // number of writes, to detect in-place changes of saved tensors
   std::shared_ptr<void> owner;
 };
 
-// Where a tensor was recorded: a tape's number and a slot there. Tape 0 is no tape.
+// Where a tensor was recorded: a tape's id and a slot on it. Id 0 means no tape.
 struct Link {
   uint64_t tape = 0;
   int32_t slot = -1;
@@ -44,7 +44,7 @@ struct Link {
 
 class Tensor {
  public:
-  Tensor() = default;  // undefined: no value, or no gradient
+  Tensor() = default;  // undefined: no value or no gradient
   Tensor(std::shared_ptr<Storage> storage, size_t offset, Shape shape, DType dtype);
 
   explicit operator bool() const { return storage_ != nullptr; }
@@ -58,23 +58,24 @@ class Tensor {
   size_t offset() const { return offset_; }  // in elements
 
   const void* data() const;
-  void* mutable_data();  // counts as a write; refused for read-only storage
+  void* mutable_data();  // counts as a write; throws if the storage is read-only
   template <class T>
-  std::span<const T> span() const;  // host tensors of exactly this type
+  std::span<const T> span() const;  // throws unless this is a host tensor of element type T
   template <class T>
   std::span<T> mutable_span();
 
-  // The value of a tensor with one element, and all values, converted to double; from any device.
+  // The value of a one-element tensor, and all values. Both copy from any device and convert to double.
   double item() const;
   std::vector<double> values() const;
 
   Tensor detach() const;  // the same elements, on no tape
-  // Other sizes over the same elements, from `offset` elements further on; on no tape.
+  // A tensor of another shape over the same storage, `offset` elements further on; on no tape.
   Tensor alias(const Shape& shape, int64_t offset = 0) const;
   Tensor copy() const;                  // new storage, on no tape
   Tensor to(DType dtype) const;         // converted values in new storage, on no tape
-  Tensor to(Device device) const;       // the same elements there, on no tape; an undefined tensor stays so
-  bool sole_owner() const;              // nobody else can see these elements
+  // A copy on that device, or detach() if it is there already. An undefined tensor stays undefined.
+  Tensor to(Device device) const;
+  bool sole_owner() const;              // no other tensor shares these elements
   std::string describe() const;         // "block.0.query.weight f32(256,256)"
 
   const Link& link() const { return link_; }
@@ -96,15 +97,16 @@ Tensor empty(const Shape& shape, DType dtype = DType::f32, Device device = {});
 Tensor empty_like(const Tensor& x);
 template <class T>
 Tensor from(const Shape& shape, std::span<const T> values, Device device = {});
-// Values written out in a test or a read-me, converted to the dtype.
-Tensor tensor(const Shape& shape, const std::vector<double>& values, DType dtype = DType::f32, Device device = {});
+// For values written out in tests and documentation; converts them to `dtype`.
+Tensor tensor(const Shape& shape, const std::vector<double>& values, DType dtype = DType::f32,
+              Device device = {});
 
-View view(const Tensor& x);   // an undefined tensor gives a view of null
+View view(const Tensor& x);   // the view of an undefined tensor is null
 MutView mut(Tensor& x);       // counts as a write
 
 }  // namespace bonsai
 
-// In messages a tensor reads as describe(), a shape as str().
+// Messages print a tensor as describe() and a shape as str().
 template <class T>
 struct BonsaiFormatter {
   constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }

@@ -7,8 +7,8 @@
 namespace bonsai {
 namespace {
 
-// The fewest digits that tell the value from others of its type, but at most `precision` after the point, and no zeros
-// at the end: "1.", "-0.25", "1.5e-05".
+// The shortest text that reads back as the same value of this type, but with at most `precision` digits after
+// the point and no trailing zeros: "1.", "-0.25", "1.5e-05".
 std::string shortest(double value, DType dtype, std::chars_format format, int precision) {
   char buffer[400];
   const auto write = [&](auto v) { return std::to_chars(buffer, std::end(buffer), v, format).ptr; };
@@ -27,7 +27,8 @@ class Words {
   Words(const std::vector<double>& values, DType dtype, const TextOptions& o) {
     double most = 0, least = INFINITY;
     for (const double v : values)
-      if (std::isfinite(v) && v != 0) most = std::max(most, std::abs(v)), least = std::min(least, std::abs(v));
+      if (std::isfinite(v) && v != 0)
+        most = std::max(most, std::abs(v)), least = std::min(least, std::abs(v));
     const bool scientific = most > 0 && (most >= 1e8 || least < 1e-4 || most / least > 1000);
     for (const double v : values) words.push_back(word(v, dtype, scientific, o.precision));
     align(dtype != DType::i32, scientific);
@@ -39,10 +40,11 @@ class Words {
     if (dtype == DType::i32) return fmt::format("{:.0f}", v);
     if (std::isnan(v)) return "nan";
     if (std::isinf(v)) return v > 0 ? "inf" : "-inf";
-    return shortest(v, dtype, scientific ? std::chars_format::scientific : std::chars_format::fixed, precision);
+    return shortest(v, dtype, scientific ? std::chars_format::scientific : std::chars_format::fixed,
+                    precision);
   }
 
-  // Points below each other, what has none at the right.
+  // Aligns decimal points; words without a point are right-aligned.
   void align(bool floating, bool scientific) {
     const auto fraction = [](const std::string& w) {  // digits after the point
       const size_t point = w.find('.');
@@ -95,7 +97,7 @@ class Layout {
     const std::string indent(static_cast<size_t>(axis) + 1, ' ');
     const bool last = axis + 1 == x_.rank();
     const auto newlines = static_cast<size_t>(last ? 1 : x_.rank() - axis - 1);
-    std::string all = "[", line = indent;  // the line begins with the brackets that stand before it
+    std::string all = "[", line = indent;  // the indent has the width of the opening brackets
     bool first = true;
     for (const int64_t i : indices(axis)) {
       const std::string item = i == kDots ? "..." : nested(axis + 1, width - 1);
@@ -120,8 +122,8 @@ class Layout {
 
 std::string text(const Tensor& x, const TextOptions& options) {
   check(options.precision >= 0 && options.edge_items >= 0 && options.line_width >= 0, "text",
-        "precision {}, edge_items {} and line_width {} must not be negative", options.precision, options.edge_items,
-        options.line_width);
+        "precision {}, edge_items {} and line_width {} must not be negative", options.precision,
+        options.edge_items, options.line_width);
   return x ? x.describe() + "\n" + Layout(x, options).print() : x.describe();
 }
 

@@ -1,4 +1,4 @@
-// A tensor's values as text, laid out as NumPy does:
+// Formats a tensor's values as NumPy does:
 //
 //   puts(text(x).c_str());
 //   -> f32(2,3)
@@ -11,14 +11,14 @@
 namespace bonsai {
 
 struct TextOptions {
-  int precision = 4;         // most digits after the point
-  int64_t threshold = 1000;  // of more elements, only the edges of each axis are shown,
-  int64_t edge_items = 3;    // so many at either end
-  int64_t line_width = 75;   // characters, after which a row goes on in the next line
+  int precision = 4;         // maximum number of digits after the point
+  int64_t threshold = 1000;  // a tensor with more elements shows only the ends of each axis,
+  int64_t edge_items = 3;    // this many items at each end
+  int64_t line_width = 75;   // in characters; longer rows are wrapped
 };
 
-// Name, dtype and shape, then the values. Scientific where the finite values that are shown need it: one is at least 1e8,
-// one below 1e-4, or one 1000 times another.
+// Name, dtype and shape, then the values. The notation is scientific if, among the finite nonzero values
+// shown, the largest magnitude is at least 1e8, the smallest is below 1e-4, or their ratio exceeds 1000.
 std::string text(const Tensor& x, const TextOptions& options = {});
 
 }  // namespace bonsai

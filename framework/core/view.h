@@ -1,4 +1,4 @@
-// What kernels see of a tensor: where its elements are, how many, of which type. Contiguous, row-major.
+// What kernels see of a tensor: pointer, shape and dtype. Contiguous, row-major.
 #pragma once
 
 #include "bonsai/framework/core/dtype.h"
@@ -7,7 +7,7 @@
 namespace bonsai {
 
 struct View {
-  const void* data = nullptr;  // null: this optional tensor was not given
+  const void* data = nullptr;  // null: an optional tensor that was not given
   Shape shape;
   DType dtype = DType::f32;
 
@@ -18,7 +18,7 @@ struct View {
 };
 
 struct MutView {
-  void* data = nullptr;  // null: this result is not wanted
+  void* data = nullptr;  // null: this result is not needed
   Shape shape;
   DType dtype = DType::f32;
 
@@ -28,9 +28,9 @@ struct MutView {
   }
 };
 
-// A running gradient: the kernel adds to it, or overwrites it where nothing has been added yet.
+// A gradient that is being accumulated: the kernel adds to it if `add` is true, and overwrites it otherwise.
 struct GradView {
-  void* data = nullptr;  // null: this gradient is not wanted
+  void* data = nullptr;  // null: this gradient is not needed
   bool add = false;
 
   template <class T>
