@@ -12,7 +12,7 @@
 namespace bonsai {
 
 ParameterArena::ParameterArena(std::vector<Parameter*> parameters) : parameters_(std::move(parameters)) {
-  std::set<Parameter*> seen;  // a tied one may be named twice
+  std::set<Parameter*> seen;  // a tied parameter may be listed twice
   std::erase_if(parameters_, [&](Parameter* p) { return !p->trainable || !seen.insert(p).second; });
   std::stable_partition(parameters_.begin(), parameters_.end(), [](Parameter* p) { return p->decay; });
   if (parameters_.empty()) return;
@@ -37,7 +37,8 @@ ParameterArena::ParameterArena(std::vector<Parameter*> parameters) : parameters_
     p->value = value.with_parameter(p);
     p->grad = grad;
   }
-  // Where the values were, as much again, in sizes that few activations have: back to the system.
+  // Return the values' old storage to the system: it is as large as the arena, and few activations fit its
+  // size classes.
   pool(values_.device()).trim();
 #if defined(__GLIBC__)
   malloc_trim(0);

@@ -1,5 +1,5 @@
-// Parameters end to end in memory, so that the optimizer, the gradient norm, zeroing and averaging
-// over ranks are each one pass over one range.
+// Stores all parameters contiguously, so that the optimizer, the gradient norm, zeroing and averaging
+// over ranks are each one pass over one range of memory.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@ namespace bonsai {
 
 class ParameterArena {
  public:
-  // Moves values and gradients of the trainable ones: those with weight decay first, then the rest.
-  // Each starts at a multiple of kAlignment elements; what lies between is 0 and stays 0.
+  // Moves the values and gradients of the trainable parameters into the arena: first those with weight
+  // decay, then the rest. Each starts at a multiple of kAlignment elements; the padding stays 0.
   explicit ParameterArena(std::vector<Parameter*> parameters);
   ParameterArena(const ParameterArena&) = delete;
   ParameterArena& operator=(const ParameterArena&) = delete;
@@ -19,12 +19,12 @@ class ParameterArena {
   static constexpr int64_t kAlignment = 16;
 
   Tensor& values() { return values_; }  // (elements)
-  // Gradients of parameters that got no contribution are set to 0 first.
+  // Sets the gradients of parameters without a contribution to 0 first.
   Tensor& gradients();
   void zero_gradients();
 
   int64_t elements() const { return values_ ? values_.elements() : 0; }
-  int64_t decayed() const { return decayed_; }  // the first elements, which decay
+  int64_t decayed() const { return decayed_; }  // number of leading elements with weight decay
   const std::vector<Parameter*>& parameters() const { return parameters_; }
 
  private:

@@ -1,4 +1,4 @@
-// From tensors to kernels: the table of a tensor's device and dtype.
+// From tensors to kernels: the kernel table for a tensor's device and dtype.
 #pragma once
 
 #include "bonsai/framework/autograd/fill.h"

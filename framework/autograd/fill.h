@@ -8,7 +8,8 @@ namespace bonsai {
 Tensor full(const Shape& shape, double value, DType dtype = DType::f32, Device device = {});
 Tensor zeros(const Shape& shape, DType dtype = DType::f32, Device device = {});
 Tensor zeros_like(const Tensor& x);
-// Writes the elements of one into the other, of the same shape and dtype, from any device to any.
+// Copies the elements of `from` to `to`, which must have the same shape and dtype and may be on another
+// device.
 void copy_into(const Tensor& from, Tensor& to);
 
 }  // namespace bonsai

@@ -11,10 +11,10 @@ thread_local Profile* current = nullptr;
 
 using Work = Profile::Work;
 
-// What a kernel's arguments say of its work, element by element of the list.
+// Derives a kernel's work from its arguments; called once per argument.
 struct Counter {
-  size_t element;
-  int writes;  // how often a result is touched: twice where the kernel also reads it
+  size_t element;  // bytes
+  int writes;      // accesses per element of a result: 2 if the kernel also reads it
   Work work = {};
 
   void bytes(const void* data, const Shape& shape, DType dtype, int times) {
@@ -37,7 +37,7 @@ struct Counter {
   void operator()(const T&) {}
 };
 
-// Query and key pairs that position allows.
+// Number of query-key pairs that the causal mask and the window allow.
 double pairs(const kernel::Attention& a) {
   int64_t count = 0;
   for (int64_t i = 0; i < a.queries; ++i) {
@@ -59,19 +59,20 @@ Work work_of(const char* kernel, DType dtype, const Args&... args) {
   (counter(args), ...);
   return counter.work;
 }
-// Of the table only the rows that are asked for are read.
+// An embedding reads only the table rows that the ids name, as many bytes as it writes.
 Work work_of(const char*, DType, const View&, const View& ids, const MutView& y, IndexError*) {
   Counter counter{0, 2};
   counter(ids), counter(y);
   return counter.work;
 }
-// Queries, keys, values, results and two numbers a row.
+// Queries, keys, values, results and two statistics per row.
 double bytes_of(const kernel::Attention& a, DType dtype) {
   const int64_t rows = a.heads * a.queries, pairs = a.kv_heads * a.keys;
   return static_cast<double>(a.batch * (rows * (a.d_k + a.d_v + 2) + pairs * (a.d_k + a.d_v))) *
          static_cast<double>(size_of(dtype));
 }
-// Scores and results; backward makes the scores again, and the gradients of weights, queries, keys and values.
+// Forward computes scores and results. Backward recomputes the scores and computes the gradients of weights,
+// queries, keys and values.
 Work work_of(const char*, DType dtype, const kernel::Attention& a) {
   return {.flops = pairs(a) * static_cast<double>(2 * a.d_k + 2 * a.d_v), .bytes = bytes_of(a, dtype)};
 }
@@ -140,7 +141,7 @@ void Profile::add(const std::string& op, int64_t begin, int64_t end, const Work&
   in_ops_ += end - begin;
 }
 
-// The work of the kernels that ran since the last call.
+// Returns the work of the kernels that ran since the last call.
 Work Profile::take_work() {
   Work sum;
   for (const Ran& r : ran_) {
@@ -152,7 +153,7 @@ Work Profile::take_work() {
 }
 
 void Profile::close_part(int64_t end) {
-  // Kernels that no op called stand for themselves.
+  // Kernels that were not called by an op get rows of their own.
   for (const Ran& r : ran_) add(r.kernel, r.begin, r.end, r.work);
   take_work();
   if (part_.empty()) return;
@@ -186,7 +187,7 @@ std::vector<Profile::Row> Profile::rows() const {
 }
 
 void Profile::result(const char* op, std::span<const TensorRef>, const Tensor&) {
-  if (backward_of_ || ran_.empty()) return;  // part of a gradient, or an op that only renames
+  if (backward_of_ || ran_.empty()) return;  // within a backward function, or an op that ran no kernel
   const int64_t begin = ran_.front().begin, end = now();
   const Work work = take_work();
   add(op, begin, end, work);

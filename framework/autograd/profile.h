@@ -1,14 +1,15 @@
-// Where a training step's time goes: every kernel, timed by a wrapper in this thread's kernel table, and the op
-// that called it.
+// Measures where a training step's time goes: wrappers in this thread's kernel table time every kernel, and
+// each kernel is attributed to the op that called it.
 //
 //   Profile profile(DType::f32);   // from here on this thread is profiled
 //   profile.part("batch");
-//   trainer.step(0);               // says itself when it goes on to its next part
+//   trainer.step(0);               // marks its own parts
 //   profile.end_step();
 //   profile.rows();
 //
-// A forward op runs from its first kernel until it is recorded, a backward op until it has given its gradients. The
-// rest of a part is the row with no op: drawing the batch, or what the host does between two ops.
+// A forward op is timed from the start of its first kernel until it is recorded, a backward op from its call
+// until it has returned its gradients. The row with an empty op is the remainder of a part: drawing the
+// batch, or host work between two ops.
 #pragma once
 
 #include <map>
@@ -23,13 +24,13 @@ namespace bonsai {
 
 class Profile final : public OpWatcher {
  public:
-  // Floating-point operations of products and attention; bytes of the tensors that kernels were given, where their
-  // arguments say how many.
+  // Floating-point operations of matrix products and attention, and bytes of the tensors passed to kernels,
+  // as far as a kernel's arguments tell.
   struct Work {
     double flops = 0, bytes = 0;
   };
   struct Row {
-    std::string part, op;  // an empty op: outside ops
+    std::string part, op;  // op is empty for time outside of ops
     int64_t calls = 0, ns = 0;
     Work work = {};
   };
@@ -40,22 +41,22 @@ class Profile final : public OpWatcher {
     Work work = {};
   };
 
-  // Events are kept of the first `traced_steps`.
+  // Keeps the events of the first `traced_steps` steps.
   explicit Profile(DType dtype, int64_t traced_steps = 0);
   ~Profile() override;
 
   void part(const char* name) override;
   void end_step();
   int64_t steps() const { return steps_; }
-  int64_t ns() const { return ns_; }  // of all steps
-  std::vector<Row> rows() const;      // their times add up to ns(); the longest first
+  int64_t ns() const { return ns_; }  // total of all steps
+  std::vector<Row> rows() const;      // longest first; their times add up to ns()
   const std::vector<Event>& events() const { return events_; }
 
   void result(const char* op, std::span<const TensorRef> inputs, const Tensor& y) override;
   void upstream(const char* op, size_t node, const Tensor& dy, const std::vector<Tensor>& saved) override;
   void done() override;
 
-  // For the wrappers of kernels.
+  // For the kernel wrappers only.
   static const KernelTable& plain();
   static int64_t now();
   static void ran(const char* kernel, int64_t begin, const Work& work);
@@ -76,9 +77,9 @@ class Profile final : public OpWatcher {
   KernelTable plain_;
   ScopedKernels kernels_;
   ScopedWatcher watch_;
-  std::string part_;  // empty between two steps
+  std::string part_;  // empty between steps
   int64_t part_begin_ = 0, in_ops_ = 0;
-  std::vector<Ran> ran_;  // kernels that no op has claimed yet
+  std::vector<Ran> ran_;  // kernels not attributed to an op yet
   const char* backward_of_ = nullptr;
   int64_t backward_begin_ = 0;
   std::map<std::pair<std::string, std::string>, Row> rows_;

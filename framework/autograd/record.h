@@ -1,11 +1,11 @@
-// The front door for ops: y came from the inputs; this is how to go back.
+// record(): how an op reports that it computed y from its inputs, and how to compute their gradients.
 //
 //   return record("scale", {x}, y, /*saved=*/{}, Args{factor},
 //                 [](Tensor dy, Saved&, Sink&, Args args) -> Grads { return {scaled(dy, args.factor)}; });
 //
-// The backward function captures nothing, so it can hold no memory and no dangling reference: plain
-// values go through `args`, tensors through `saved`, where they are counted, checked for later
-// changes in place, and freed as the backward pass leaves them behind.
+// The backward function captures nothing, so it cannot hold memory or dangling references. Plain values
+// go through `args`. Tensors go through `saved`, where they are counted, checked for later in-place
+// changes, and freed once the backward pass has used them.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ Tensor record(const char* op, Refs inputs, const Tensor& y, Refs saved, const Ar
   return record(op, std::span<const TensorRef>(inputs), y, std::span<const TensorRef>(saved), args, f);
 }
 
-// Whether an op should keep what only a backward pass needs.
+// True if y will be recorded, so that the op must compute what only its backward function needs.
 inline bool recording(Refs inputs) {
   Tape* tape = Tape::active();
   return tape && tape->wants(inputs);

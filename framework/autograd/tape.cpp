@@ -11,7 +11,7 @@ namespace {
 
 thread_local Tape* innermost = nullptr;
 
-// The tapes whose backward has not been run. Asked only for a tensor of another tape.
+// The tapes whose backward pass has not run. Consulted only when an op gets a tensor of another tape.
 class TapeRegister {
  public:
   uint64_t enter() {
@@ -35,8 +35,8 @@ class TapeRegister {
   }
 
   std::mutex mutex_;
-  uint64_t last_ = 0;              // tape 0 is no tape
-  std::vector<uint64_t> unspent_;  // in rising order
+  uint64_t last_ = 0;              // id 0 means no tape
+  std::vector<uint64_t> unspent_;  // ascending
 };
 
 TapeRegister& tapes() {
@@ -71,13 +71,14 @@ Tensor Saved::take(int i) {
 Sink::Into Sink::into(int i) {
   const int32_t s = slots_[static_cast<size_t>(i)];
   if (s < 0) return {};
-  check(!asked(static_cast<size_t>(i)), "sink", "an op asks for the running gradient of an input once");
+  check(!asked(static_cast<size_t>(i)), "sink",
+        "an op may ask for the running gradient of an input only once");
   asked_ |= uint64_t{1} << i;
   Tape::Slot& slot = tape_.slots_[static_cast<size_t>(s)];
   if (apart_) return {(*apart_)[static_cast<size_t>(i)] = empty(slot.shape, slot.dtype, slot.device), false};
   if (Parameter* p = slot.parameter) {
     const bool again = std::find(written_, written_ + writes_, p) != written_ + writes_;
-    check(writes_ < kMax, "sink", "an op asks for at most {} running gradients", kMax);
+    check(writes_ < kMax, "sink", "an op may ask for at most {} running gradients", kMax);
     written_[writes_++] = p;
     return {gradient_of(*p), again || p->contributions > 0};
   }
@@ -113,7 +114,7 @@ struct Tape::Spare {
 };
 
 void Tape::swap_lists() {
-  thread_local bool gone = false;  // at the end of a thread
+  thread_local bool gone = false;  // set when the thread ends and `spare` is destroyed
   thread_local Spare spare(gone);
   if (gone) return;
   nodes_.swap(spare.nodes), slots_.swap(spare.slots), input_slots_.swap(spare.input_slots);
@@ -127,11 +128,12 @@ Tape::Tape(Start start) : id_(tapes().enter()) {
 
 Tape::~Tape() {
   if (unlink()) {
-    nodes_.clear(), slots_.clear(), input_slots_.clear(), saved_.clear(), args_.clear(), parameter_slots_.clear();
+    nodes_.clear(), slots_.clear(), input_slots_.clear(), saved_.clear(), args_.clear(),
+        parameter_slots_.clear();
     swap_lists();
     return;
   }
-  std::fputs("[tape] destroyed on another thread than it was opened on\n", stderr);
+  std::fputs("[tape] destroyed on another thread than the one that opened it\n", stderr);
   std::abort();
 }
 
@@ -154,7 +156,7 @@ bool Tape::holds() const {
   return at != nullptr;
 }
 
-// False where this thread has no such open tape.
+// Returns false if the tape is open on another thread.
 bool Tape::unlink() {
   if (!open_) return true;
   Tape** link = &innermost;
@@ -224,22 +226,22 @@ Tensor Tape::push(const char* op, std::span<const TensorRef> inputs, const Tenso
 
 void Tape::backward(const Tensor& y) {
   check(y && y.elements() == 1, "backward",
-        "starts from a tensor of one element, got {}; give the gradient of a larger one", y);
+        "needs a tensor with one element, got {}; pass dy for a larger tensor", y);
   backward(y, full(y.shape(), 1, y.dtype(), y.device()));
 }
 
 void Tape::backward(const Tensor& y, const Tensor& dy, bool keep) {
   check(!spent_, "backward",
-        "this tape's backward pass has run; ask it to keep the tape if there is to be another");
+        "this tape's backward pass has already run; to run another, pass keep = true to the first");
   check(y.link().tape == id_, "backward", "{} was not recorded on this tape", y);
   check(dy && dy.shape() == y.shape() && dy.dtype() == y.dtype() && dy.device() == y.device(), "backward",
-        "the gradient of {} must be like it, got {}", y, dy);
+        "dy must have the shape, dtype and device of y, {}; got {}", y, dy);
   close();
   if (!keep) {
     spent_ = true;
     tapes().spend(id_);
   }
-  // Ops inside backward functions must not record, on no tape of this thread.
+  // Ops inside backward functions must not record on any tape of this thread.
   struct Suspend {
     Tape* waiting = std::exchange(innermost, nullptr);
     ~Suspend() { innermost = waiting; }
@@ -282,7 +284,8 @@ void Tape::run(Node& node, bool keep) {
         if (slots[i] < 0) continue;
         if (!apart.empty() && apart[i]) grads[i] = apart[i];
         const Slot& slot = slots_[static_cast<size_t>(slots[i])];
-        Tensor running = !grads[i] && sink.asked(i) ? (slot.parameter ? slot.parameter->grad : slot.grad) : Tensor();
+        Tensor running =
+            !grads[i] && sink.asked(i) ? (slot.parameter ? slot.parameter->grad : slot.grad) : Tensor();
         Tensor& given = running ? running : grads[i];
         if (given) watcher->gradient(node.op, number, i, given);
       }

@@ -1,6 +1,6 @@
-// The tape: ops record themselves while one is open; backward walks the record from the end.
+// The tape: while one is open, ops record themselves; backward() walks the record from the end.
 //
-//   Tape tape;                          // opens: this thread's ops record on it
+//   Tape tape;                          // opens it: this thread's ops record on it
 //   Tensor x = tape.watch(input);       // a leaf whose gradient is wanted
 //   Tensor loss = ...;
 //   tape.backward(loss);                // parameters now hold their gradients
@@ -8,8 +8,8 @@
 //
 // The modules whose parameters were used must live until the backward pass is done.
 //
-// Nodes lie in one vector and refer to slots by number: no recursion, no sorting, and freeing a long
-// graph is freeing a vector. Without an open tape nothing is recorded, so inference needs no guard.
+// Nodes lie in one vector and refer to slots by index: there is no recursion and no sorting, and freeing
+// a long graph means freeing a vector. Without an open tape nothing is recorded, so inference needs no guard.
 #pragma once
 
 #include <cstddef>
@@ -28,27 +28,30 @@
 namespace bonsai {
 
 class Tape;
-using Grads = std::vector<Tensor, PoolAllocator<Tensor>>;  // one an input; undefined means zero, or given to the sink
+// One gradient per input. An undefined one means zero, or that the op wrote it through the sink.
+using Grads = std::vector<Tensor, PoolAllocator<Tensor>>;
 using Refs = std::initializer_list<TensorRef>;
 
 struct NoArgs {};
 inline constexpr size_t kMaxArgs = 128;
 
-// A tensor kept for the backward pass, with the version it had.
+// A tensor saved for the backward pass, with the version that its storage had.
 struct SavedTensor {
   Tensor tensor;
   uint32_t version;
 };
 
-// What an op kept. Access fails where the tensor was changed in place since.
+// The tensors that an op saved. Accessing one throws if it has been changed in place since.
 class Saved {
  public:
   Saved(const char* op, std::span<SavedTensor> tensors, std::span<const int32_t> slots, bool keep)
       : op_(op), tensors_(tensors), slots_(slots), keep_(keep) {}
 
   const Tensor& operator[](int i) const;
-  Tensor take(int i);  // moved out, so that a sole owner may write into it; copied while kept
-  bool needs(int i) const { return slots_[static_cast<size_t>(i)] >= 0; }  // is input i's gradient wanted
+  // Moves the tensor out, so that a sole owner may write into it; if the tape is kept, returns another
+  // handle.
+  Tensor take(int i);
+  bool needs(int i) const { return slots_[static_cast<size_t>(i)] >= 0; }  // is input i's gradient needed
 
  private:
   const char* op_;
@@ -57,19 +60,20 @@ class Saved {
   bool keep_;
 };
 
-// The running gradient of an input, for results that are large or partial: the op writes there, or
-// adds if something is there already, and returns nothing for that input.
+// Gives an op the running gradient of an input, for gradients that are large or cover only a part of it:
+// the op writes there, or adds to it if `add` is true, and returns an undefined gradient for that input.
 class Sink {
  public:
   struct Into {
-    Tensor grad;  // undefined: not wanted
+    Tensor grad;  // undefined if not needed
     bool add = false;
     explicit operator bool() const { return static_cast<bool>(grad); }
   };
-  // Where a watcher replaces gradients, what the op gives is set `apart` first.
-  Sink(Tape& tape, std::span<const int32_t> slots, Grads* apart) : tape_(tape), slots_(slots), apart_(apart) {}
+  // If a watcher replaces gradients, the op writes to tensors in `apart` instead of the running gradients.
+  Sink(Tape& tape, std::span<const int32_t> slots, Grads* apart)
+      : tape_(tape), slots_(slots), apart_(apart) {}
   Into into(int i);
-  void count();  // the contributions to parameters, once the op has written them
+  void count();  // counts the contributions to parameters, after the op has written them
   bool asked(size_t i) const { return asked_ >> i & 1; }
 
  private:
@@ -77,7 +81,7 @@ class Sink {
   Tape& tape_;
   std::span<const int32_t> slots_;
   Grads* apart_;
-  uint64_t asked_ = 0;  // a bit an input
+  uint64_t asked_ = 0;  // one bit per input
   Parameter* written_[kMax] = {};
   int writes_ = 0;
 };
@@ -96,31 +100,31 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  // Recording by this thread; the tape that was open before waits until this one closes.
+  // Start and stop recording on this thread. A tape that was open before pauses until this one closes.
   void open();
   void close();
-  static Tape* active();  // null: nothing records
+  static Tape* active();  // null if no tape records
 
-  Tensor watch(const Tensor& x);            // x as a leaf of this tape
-  bool tracks(const Tensor& x);             // would a gradient reach x
+  Tensor watch(const Tensor& x);  // x as a leaf of this tape
+  bool tracks(const Tensor& x);   // whether a gradient would reach x
 
-  // Adds to the gradients of parameters; those of watched tensors are this pass's. The first form is for
-  // a tensor of one element. It closes the tape and, unless told to keep it, uses it up; after that its tensors are
-  // plain values. Backward functions themselves are not recorded.
+  // Adds to the gradients of parameters and overwrites those of watched tensors. The first form requires a
+  // one-element y and uses dy = 1. Both close the tape. Unless `keep` is true, the tape cannot be used again
+  // and its tensors become plain values. Backward functions themselves are not recorded.
   void backward(const Tensor& y);
   void backward(const Tensor& y, const Tensor& dy, bool keep = false);
 
-  // Of a watched tensor or a parameter's value; zeros where nothing depended on it. Gradients of
-  // other tensors are freed as the scan passes.
+  // The gradient of a watched tensor or a parameter's value; zeros if y did not depend on it. The gradients
+  // of other tensors are freed during the backward pass.
   Tensor gradient(const Tensor& x);
 
-  // What was recorded, for reports and tests.
+  // A recorded op, for reports and tests.
   struct Entry {
     const char* op;
-    const std::string* path;  // the layer, null outside every layer
+    const std::string* path;  // the layer; null outside of any layer
     std::vector<int32_t> inputs;  // slots, as in Tensor::link(); -1 for plain values
     size_t saved_bytes;
-    bool reached;  // by the last backward
+    bool reached;  // the last backward pass reached it
     std::vector<const Parameter*> parameters;  // among its inputs
   };
   std::vector<Entry> entries() const;
@@ -151,17 +155,17 @@ class Tape {
     Shape shape;
     DType dtype;
     Device device;
-    Parameter* parameter;  // null for anything but a parameter
-    bool leaf;             // watched, or a parameter: its gradient stays
+    Parameter* parameter;  // null unless it is a parameter's
+    bool leaf;             // watched, or a parameter: its gradient is kept
     Tensor grad;
-    bool own = false;      // the gradient was made by a sink: no other tensor shares its elements
+    bool own = false;      // a sink allocated the gradient: no other tensor shares its elements
   };
 
-  // The lists of the last tape of this thread that went: the next one need not grow them again.
+  // The vectors of this thread's last destroyed tape, which the next tape reuses with their capacity.
   struct Spare;
   void swap_lists();
 
-  bool holds() const;  // is it among this thread's open tapes
+  bool holds() const;  // whether it is open on this thread
   bool unlink();
   int32_t slot_of(const Tensor& x);
   int32_t new_slot(const Tensor& x, Parameter* parameter, bool leaf);

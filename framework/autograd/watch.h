@@ -1,5 +1,5 @@
-// Who looks at every op of this thread while it runs, forward and backward: the tracer of values that
-// are not finite, the mutants that the gradient check must catch, the profile.
+// An observer of every op that runs on this thread, forward and backward. Used by the tracer of non-finite
+// values, the mutants that the gradient check must catch, and the profile.
 #pragma once
 
 #include <functional>
@@ -12,22 +12,25 @@ namespace bonsai {
 
 using TensorRef = std::reference_wrapper<const Tensor>;
 
-// PathScope::current() names the layer in each of these.
+// During each call, PathScope::current() names the layer.
 class OpWatcher {
  public:
   virtual ~OpWatcher() = default;
   virtual void result(const char* /*op*/, std::span<const TensorRef> /*inputs*/, const Tensor& /*y*/) {}
-  // Backward of node number `node` of the tape is about to run, with what it kept; ops that it calls give results too.
-  virtual void upstream(const char* /*op*/, size_t /*node*/, const Tensor& /*dy*/, const std::vector<Tensor>& /*saved*/) {}
-  // What it gave for an input: the gradient, or where the op adds to a running one, that.
+  // The backward function of the tape's node `node` is about to run, with the tensors it saved. Ops that it
+  // calls report their results, too.
+  virtual void upstream(const char* /*op*/, size_t /*node*/, const Tensor& /*dy*/,
+                        const std::vector<Tensor>& /*saved*/) {}
+  // The gradient it computed for an input or, if the op wrote into a running gradient, the running gradient.
   virtual void gradient(const char* /*op*/, size_t /*node*/, size_t /*input*/, Tensor& /*gradient*/) {}
-  virtual void done() {}  // backward of this node
-  virtual void part(const char* /*name*/) {}  // a training step goes on to this part of its work
+  virtual void done() {}  // this node's backward function is done
+  virtual void part(const char* /*name*/) {}  // a training step enters this part
 
-  // Who replaces gradients (puts another tensor there; this one may be shared) gets each apart from running sums.
+  // True if the watcher replaces gradients. It then gets each gradient separately from running sums, and
+  // replaces it by assigning another tensor, because the given one may share its elements.
   virtual bool replaces() const { return false; }
 
-  static OpWatcher* active();  // null: nobody watches
+  static OpWatcher* active();  // null if there is none
 };
 
 inline void mark_part(const char* name) {

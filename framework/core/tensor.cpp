@@ -86,7 +86,7 @@ Tensor Tensor::detach() const {
 Tensor Tensor::alias(const Shape& shape, int64_t offset) const {
   check(storage_ != nullptr, "tensor", "an undefined tensor has no elements");
   check(offset >= -static_cast<int64_t>(offset_), "tensor",
-        "{} starts {} elements into its storage; offset {} is too low", *this, offset_, offset);
+        "{} does not fit at offset {}: only {} elements of its storage precede it", *this, offset, offset_);
   return Tensor(storage_, offset_ + static_cast<size_t>(offset), shape, dtype_);
 }
 
