@@ -68,7 +68,7 @@ TEST(Hostile, UnderALimitOnAddressSpaceItRunsOrSaysSo) {  // B73
     const Outcome doctor = p.run({"doctor"});
     EXPECT_EQ(doctor.status, 0) << megabytes << ": " << doctor.err;
     EXPECT_NE(doctor.out.find("BLAS"), std::string::npos) << doctor.out;
-    EXPECT_TRUE(megabytes > 100 || doctor.err.find("its own loops") != std::string::npos) << doctor.err;
+    EXPECT_TRUE(megabytes > 100 || doctor.err.find("its own kernels") != std::string::npos) << doctor.err;
     const Outcome train = p.run({"train", "tiny.yaml", "--out", "run", "--quiet"});
     EXPECT_TRUE(train.status == 0 || (train.status == 1 && train.err.find("not enough memory") != std::string::npos))
         << megabytes << ": " << train.status << " " << train.err;

@@ -43,14 +43,14 @@ void check_product(int64_t m, int64_t n, int64_t k, int form, int64_t apart = 0)
   p.c = parts.data();
   std::vector<float> packed(static_cast<size_t>(packed_elements(k, n)));
   pack(p, packed.data());
-  const int64_t middle = n / 2 / kTileColumns * kTileColumns;
+  const int64_t middle = n / 2 / kNR * kNR;
   own_product(p, 2, add, packed.data(), 0, middle);
   own_product(p, 2, add, packed.data(), middle, n);
   EXPECT_EQ(parts, right) << m << " x " << n << " x " << k << " form " << form << ", packed";
   if (ta) return;
   std::vector<float> rows = c.v;
   p.c = rows.data();
-  few_rows_product(p, 2, add);
+  gemv(p, 2, add);
   EXPECT_EQ(rows, right) << m << " x " << n << " x " << k << " form " << form << ", by rows";
 }
 

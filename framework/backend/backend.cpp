@@ -16,8 +16,8 @@ const cuda::Loaded& opened(Device device) {
   const cuda::Loaded& loaded = cuda::load(device.index);
   check(loaded.problem.empty(), "device", "{} cannot be used: {}; bonsai doctor says more", name_of(device),
         loaded.problem);
-  check(loaded.index == device.index, "device", "cuda:{} cannot be used: cuda:{} is, and a process uses one CUDA device",
-        device.index, loaded.index);
+  check(loaded.index == device.index, "device",
+        "cuda:{} cannot be used: cuda:{} is, and a process uses one CUDA device", device.index, loaded.index);
   return loaded;
 }
 
@@ -29,7 +29,7 @@ void open_device(Device device) {
 
 const KernelTable& kernels(Device device, DType dtype) {
   if (const KernelTable* table = replaced[device.type][static_cast<int>(dtype)]) return *table;
-  check(is_floating(dtype), "kernels", "no arithmetic on {} tensors", name_of(dtype));
+  check(is_floating(dtype), "kernels", "arithmetic on {} tensors is not supported", name_of(dtype));
   if (device.type == Device::cpu) return cpu::table(dtype);
   const cuda::Loaded& loaded = opened(device);
   return dtype == DType::f64 ? loaded.f64 : loaded.f32;

@@ -1,4 +1,4 @@
-// Which devices there are, and their kernel tables.
+// The devices and their kernel tables.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,14 @@
 
 namespace bonsai {
 
-// Makes a device ready; an error says what is missing. On the CPU there is nothing to do.
+// Opens a device; throws an Error that says what is missing. Does nothing for the CPU.
 void open_device(Device device);
 
-// The table of a device and floating dtype. A CUDA device is opened where it was not.
+// The kernel table of a device and floating dtype. Opens a CUDA device that is not open yet.
 const KernelTable& kernels(Device device, DType dtype);
 
-// While it lives, this thread's table has what `change` put there: for tests that plant a fault.
+// Replaces this thread's table, during its lifetime, with a copy that `change` has modified: for profiles,
+// and for tests that plant a fault.
 class ScopedKernels {
  public:
   ScopedKernels(Device device, DType dtype, const std::function<void(KernelTable&)>& change);
@@ -29,28 +30,29 @@ class ScopedKernels {
   const KernelTable* previous_;
 };
 
-// Where kernels on this device report ids out of range.
+// Where the kernels of this device report ids out of range.
 IndexError* index_error(Device device);
-// Throws for a fault reported since the last call, once the device can tell: at once on the CPU, with the next value
-// that is read from a CUDA device.
+// Throws if an id out of range was reported since the last call. Checks only the CPU: a CUDA device's error
+// is thrown when a value is next read from the device.
 void check_faults(const char* op, Device device);
 
-// What was chosen at start, for `doctor` and bug reports.
+// What was chosen at startup, for `doctor` and bug reports.
 struct CpuInfo {
   std::string level;         // instruction-set level of the f32 kernels: v2, v3, v4 or plain
-  std::vector<std::string> levels;  // those this program holds
-  std::vector<std::string> runnable;  // and of these, those that this processor runs
-  std::string blas;          // OpenBLAS's own words, or "own (...)" when its self-check failed
-  std::string products;      // who multiplies matrices
+  std::vector<std::string> levels;    // all levels of this build
+  std::vector<std::string> runnable;  // those of them that this processor supports
+  std::string blas;      // OpenBLAS's configuration, or "own kernels (...)" and why OpenBLAS is not used
+  std::string products;  // which matrix products use Bonsai's micro-kernels and which use BLAS
 };
 const CpuInfo& cpu_info();
 
 struct CudaInfo {
   bool usable;
-  std::string text;  // what the device is, or why there is none
+  std::string text;  // a description of the device, or why it cannot be used
 };
 CudaInfo cuda_info();
-// Whether f32 products on a CUDA device may round their operands to TF32's 10 bits. At first they may not.
+// Whether f32 matrix products on a CUDA device may round their operands to TF32, which has a 10-bit mantissa.
+// Off by default.
 void use_tf32(bool on);
 
 }  // namespace bonsai

@@ -1,8 +1,8 @@
-// Elementwise functors, one per op: the forward value and the gradient, as plain scalar templates.
-// g++ vectorises them in backend/cpu, nvcc compiles the same text in backend/cuda.
+// Elementwise functors, one per op: the forward value and the gradient as scalar templates. g++ vectorises
+// them in backend/cpu; nvcc compiles the same source in backend/cuda.
 //
-// To add an op: write its functor here and its line in elementwise_list.h. Its declaration in ops.h, its
-// kernels, its gradient, its row of the op table and its mutants come from that line.
+// To add an op, write its functor here and its line in elementwise_list.h. The line generates its declaration
+// in ops.h, its kernels, its gradient, its row of the op table and its mutants.
 #pragma once
 
 #include "bonsai/framework/backend/elementwise_list.h"
@@ -12,7 +12,7 @@
 namespace bonsai {
 inline namespace BONSAI_LEVEL {
 
-// backward(x, y, dy): of the two, only the one named in the op's line ("saves") may be used.
+// backward(x, y, dy) may use only x or only y: the one that the op's line names under "saves".
 
 struct Neg {
   template <class T> static constexpr T forward(T x) { return -x; }
@@ -44,7 +44,7 @@ struct Sigmoid {
   template <class T> static constexpr T backward(T, T y, T dy) { return dy * y * (1 - y); }
 };
 
-// max(x, 0); the gradient at 0 is 0, NaN stays NaN.
+// max(x, 0); the gradient at 0 is 0; NaN stays NaN.
 struct Relu {
   template <class T> static constexpr T forward(T x) { return x < 0 ? T(0) : x; }
   template <class T> static constexpr T backward(T, T y, T dy) { return y > 0 ? dy : T(0); }
@@ -71,7 +71,8 @@ struct Gelu {
   }
 };
 
-// The tanh form, "gelu_new" of GPT-2, u = sqrt(2 / pi) * (x + 0.044715 x^3): x * (1 + tanh(u)) / 2 = x * sigmoid(2 u)
+// The tanh approximation of GELU, GPT-2's "gelu_new": x * (1 + tanh(u)) / 2 = x * sigmoid(2 u) with
+// u = sqrt(2 / pi) * (x + 0.044715 x^3).
 struct GeluTanh {
   template <class T> static constexpr T k = T(2 * 0.79788456080286535588);
   template <class T> static constexpr T c = T(0.044715);
@@ -79,9 +80,10 @@ struct GeluTanh {
   template <class T> static constexpr T forward(T x) {
     return x * math::logistic(x * (k<T> + k<T> * c<T> * x * x));
   }
-  // s + s (1 - s) 2 x du/dx, with 1 - s = e s where e = exp(-2 u), which loses no digits where s is nearly 1
+  // dy/dx = s + s (1 - s) 2 x du/dx with s = sigmoid(2 u). 1 - s is computed as e s with e = exp(-2 u), which
+  // loses no digits when s is nearly 1.
   template <class T> static constexpr T backward(T x, T, T dy) {
-    const T v = math::min(math::max(x, T(-9.98)), T(9.98));  // the gradient is 0 or 1 beyond
+    const T v = math::min(math::max(x, T(-9.98)), T(9.98));  // beyond these the gradient is 0 or 1
     const T e = math::near_exp(-v * (k<T> + k<T> * c<T> * v * v)), s = 1 / (1 + e);
     const T slope = s + e * s * s * v * (k<T> + 3 * k<T> * c<T> * v * v);
     return dy * (x < T(-9.98) ? T(0) : slope);

@@ -1,5 +1,5 @@
-// The elementwise ops. This header does not include their functors, which are in elementwise.h, so that ops.h can declare
-// the ops from it.
+// The elementwise ops. This header does not include their functors, which are in elementwise.h, so that ops.h
+// can declare the ops from it.
 #pragma once
 
 //  name       functor   saves  domain: real, positive, or nonzero (a kink at 0)

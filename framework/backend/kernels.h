@@ -1,5 +1,6 @@
-// The kernel table: one struct of functions, one instance a device and floating dtype. Ops call
-// kernels through it and so know no device; a backend fills it and so knows no op.
+// The kernel table: a struct of functions, with one instance per device and floating dtype. Ops call kernels
+// only through it, so they are independent of the device; a backend only fills it, so it is independent of
+// ops.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +27,10 @@ struct Blocks {
   bool add;
 };
 
-// C (m, n) = alpha * op(A) op(B) + bias, or C += ...; for every index of up to four batch axes.
-// Row-major with leading dimension ld; op(A) is (m, k), stored (k, m) where transposed. A step of 0
-// reuses an operand; a step of 0 of C adds the products of that axis.
+// C (m, n) = alpha * op(A) op(B) + bias, or C += ... if `add` is true, for every index of up to four batch
+// axes. Matrices are row-major with leading dimension ld; op(A) is (m, k), and is stored as (k, m) if
+// transposed. `step` is the distance in elements between the matrices of a batch axis: a step of 0 reuses
+// the operand; a c_step of 0 sums the products along that axis.
 struct Gemm {
   static constexpr int kBatchAxes = kMaxRank - 2;
   struct Operand {
@@ -60,31 +62,31 @@ struct Heads {
   int64_t batch, head, row;
 };
 
-// y = dropout(softmax(scores)) v for each batch entry and head, scores = cap(scale * q k^T) + bias - slope *
-// (query position - key position), and -inf where the query may not attend to the key. The last query lines up
-// with the last key. Head h reads key/value head h / (heads / kv_heads).
+// y = dropout(softmax(scores)) v for each batch entry and head, where scores = cap(scale * q k^T) + bias -
+// slope * (query position - key position), or -inf if the query may not attend to the key. The last query has
+// the position of the last key. Head h reads key/value head h / (heads / kv_heads).
 struct Attention {
   int64_t batch, heads, kv_heads, queries, keys, d_k, d_v;
   Heads q, k, v, y;
   double scale;
-  double logit_softcap;          // cap(s) = logit_softcap * tanh(s / logit_softcap); 0: s
-  bool causal;              // no key after the query
-  int64_t window;           // only keys at a distance below it; 0: all
-  const int32_t* padding_mask;    // (batch, keys): 0 hides; null: none
-  const int32_t* query_segment_ids;  // (batch, queries) and
-  const int32_t* key_segment_ids;    // (batch, keys): only equal ids attend; null: all
-  const void* slopes;       // (heads); null: none
-  const void* bias;         // null for none
-  int64_t bias_step[4];     // of (batch, head, query, key); 0 where broadcast
+  double logit_softcap;      // cap(s) = logit_softcap * tanh(s / logit_softcap); 0 disables it
+  bool causal;               // queries attend to no later key
+  int64_t window;            // queries attend only to keys at a distance below it; 0 disables it
+  const int32_t* padding_mask;       // (batch, keys): 0 hides the key; null: none
+  const int32_t* query_segment_ids;  // (batch, queries); queries attend only to keys with the same id
+  const int32_t* key_segment_ids;    // (batch, keys); both null: none
+  const void* slopes;        // (heads); null: none
+  const void* bias;          // null: none
+  int64_t bias_step[4];      // strides of (batch, head, query, key); 0 for a broadcast axis
   double dropout;
-  RandomKey key;   // element index: ((b * all_heads + first_head + h) * queries + i) * keys + j
-  int64_t first_head, all_heads;  // these heads are some of so many
-  void* stats;     // (batch, heads, queries, 2): each row's largest score and sum of exponentials
+  RandomKey key;             // element index: ((b * all_heads + first_head + h) * queries + i) * keys + j
+  int64_t first_head, all_heads;  // these are heads [first_head, first_head + heads) of all_heads
+  void* stats;               // (batch, heads, queries, 2): each row's largest score and sum of exponentials
 };
 
 struct AttentionGradients {
   Heads dy, dq, dk, dv;
-  void* dbias;  // by the steps of the bias: zeros, to be added to; null: not wanted
+  void* dbias;  // strides bias_step; the kernel adds to it, so it must start as zeros; null: not needed
 };
 
 // What changes from step to step, in the device's memory: kernels take a pointer to it, and the host
@@ -106,7 +108,8 @@ struct AdamW {
 
 }  // namespace kernel
 
-// The first id out of range that a kernel met: what a device tells the host. `count` is 0 if there is none.
+// The first id out of range that a kernel found, as a device reports it to the host. `count` is 0 if there is
+// none.
 struct IndexError {
   int64_t count = 0, position = 0, value = 0, limit = 0;
   int64_t op = 0;  // 0 embedding, 1 cross_entropy
@@ -119,7 +122,7 @@ template <class Signature>
 struct Kernel;
 template <class... Args>
 struct Kernel<void(Args...)> {
-  void (*run)(Args...) = nullptr;  // null: this backend has no such kernel
+  void (*run)(Args...) = nullptr;  // null if this backend does not have the kernel
   const char* name = "";
   Device device;
   DType dtype = DType::f32;

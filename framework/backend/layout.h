@@ -1,4 +1,4 @@
-// How the operands of a broadcasting kernel lie under its output.
+// The strides of a broadcasting kernel's operands along the axes of its output.
 #pragma once
 
 #include "bonsai/framework/core/level.h"
@@ -7,14 +7,15 @@
 namespace bonsai {
 inline namespace BONSAI_LEVEL {
 
-// Axes of size 1 dropped, axes that run on merged; at least one.
+// The output's axes: those of size 1 are dropped and those contiguous in every operand are merged; at least
+// one remains.
 struct Layout {
   int rank = 0;
   int64_t dim[kMaxRank] = {};
-  int64_t step[3][kMaxRank] = {};
+  int64_t step[3][kMaxRank] = {};  // per operand; 0 along an axis that it is broadcast over
 };
 
-// Not inlined: g++ 12 then takes the shapes of its callers for uninitialised.
+// Not inlined: g++ 12 would warn that its callers' shapes are uninitialised.
 [[gnu::noinline]] inline Layout layout_of(const Shape& out, const Shape* const (&in)[3]) {
   Layout l;
   for (int axis = 0; axis < out.rank; ++axis) {

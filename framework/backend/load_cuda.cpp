@@ -12,16 +12,17 @@ namespace {
 
 constexpr const char* kFile = "libbonsai_cuda.so";
 
-// The library's entry, or null and why there is none.
+// The library's entry point, or null and the reason in `problem`.
 Open find_entry(std::string& problem) {
   const char* variable = std::getenv("BONSAI_CUDA_LIBRARY");
   const bool named = variable && *variable;
   std::error_code none;
-  const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe", none).parent_path() / kFile;
+  const std::filesystem::path beside =
+      std::filesystem::read_symlink("/proc/self/exe", none).parent_path() / kFile;
   const std::string path = named ? variable : std::filesystem::exists(beside, none) ? beside.string() : kFile;
   if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     if (void* entry = dlsym(library, kOpen)) return reinterpret_cast<Open>(entry);
-    problem = fmt::format("{} is no CUDA library of Bonsai; name one by BONSAI_CUDA_LIBRARY or unset it", path);
+    problem = fmt::format("{} is not Bonsai's CUDA library; set BONSAI_CUDA_LIBRARY to it or unset it", path);
   } else if (named || path != kFile) {
     problem = fmt::format("the CUDA library cannot be loaded: {}{}", dlerror(),
                           named ? "; correct BONSAI_CUDA_LIBRARY or unset it" : "");
@@ -43,9 +44,10 @@ KernelTable make_table(DType dtype, int index, void (*fill)(KernelTable&)) {
 }
 
 Loaded open_device(int index) {
-  static const Host host{[](const char* where, const char* message) { fail(where, std::string_view(message)); },
-                         [](size_t bytes) { return pool({Device::cuda}).take(bytes); },
-                         [](void* block, size_t bytes) { pool({Device::cuda}).give_back(block, bytes); }};
+  static const Host host{
+      [](const char* where, const char* message) { fail(where, std::string_view(message)); },
+      [](size_t bytes) { return pool({Device::cuda}).take(bytes); },
+      [](void* block, size_t bytes) { pool({Device::cuda}).give_back(block, bytes); }};
   Loaded loaded{.index = index};
   const Open open = find_entry(loaded.problem);
   if (!open) return loaded;

@@ -1,4 +1,4 @@
-// Finds and opens the CUDA library, when a CUDA device is first asked for.
+// Finds and opens the CUDA library when a CUDA device is first used.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace bonsai::cuda {
 
 struct Loaded {
   int index = 0;
-  std::string problem{};  // why there is no device; empty where there is one
+  std::string problem{};  // why there is no device; empty if there is one
   Library library{};
   KernelTable f32{}, f64{};
 };
 
-// The library that BONSAI_CUDA_LIBRARY names, or libbonsai_cuda.so beside the program, or one that the system finds.
-// A process has one CUDA device: the first index that is asked for.
+// Loads the library that BONSAI_CUDA_LIBRARY names, else libbonsai_cuda.so beside the program, else the one
+// that the dynamic linker finds. A process uses one CUDA device: the first index that it asks for.
 const Loaded& load(int index);
 
 }  // namespace bonsai::cuda

@@ -1,14 +1,13 @@
 #pragma once
-// Elementary functions for the elementwise kernels, one source for g++ and nvcc. A libm call stops
-// a loop from being vectorised, so float has functions of its own: straight-line code whose only
-// choices are selects, which compilers turn into vector code. double is the reference type and
-// uses std. Errors stated below are the worst over all floats, counted in floats from the rounded
-// double result; NaN gives NaN, infinities, signs of zeros and denormals come out right. The bounds
-// hold with and without contraction of a * b + c to FMA, and need IEEE arithmetic: no -ffast-math,
-// no flushing of denormals.
+// Elementary functions for the elementwise kernels, one source for g++ and nvcc. A libm call prevents a
+// loop from being vectorised, so float has functions of its own: straight-line code without branches,
+// which compilers vectorise. double is the reference type and uses std. The errors stated below are the
+// maximum over all floats, in ulps of the rounded double result. NaN gives NaN; infinities, signed zeros
+// and denormals are handled correctly. The bounds hold with and without contraction of a * b + c to FMA.
+// They require IEEE arithmetic: no -ffast-math, no flushing of denormals.
 //
-// Everything sits in a namespace named after the instruction-set level: see core/level.h. Hence also no
-// std:: overload for float (std::sqrt(float) is a weak symbol, sqrtf is not).
+// Everything is in a namespace named after the instruction-set level (see core/level.h). For the same
+// reason the float functions call no std:: overload: std::sqrt(float) is a weak symbol, sqrtf is not.
 
 #include <cmath>
 #include <concepts>
@@ -23,13 +22,13 @@ namespace math {
 template <class T>
 inline constexpr T infinity = std::numeric_limits<T>::infinity();
 
-// The larger of two; where a is NaN the result is a, a NaN in b is dropped.
+// The larger of a and b. If a is NaN, the result is NaN; if only b is NaN, the result is a.
 template <class T>
 constexpr T max(T a, T b) {
   return a < b ? b : a;
 }
 
-// The smaller of two; where a is NaN the result is a, a NaN in b is dropped.
+// The smaller of a and b. If a is NaN, the result is NaN; if only b is NaN, the result is a.
 template <class T>
 constexpr T min(T a, T b) {
   return b < a ? b : a;
@@ -50,7 +49,8 @@ constexpr float with_sign_of(float magnitude, float x) {
 }
 constexpr float power_of_two(int n) { return from_bits(static_cast<unsigned>(n + 127) << 23); }
 
-// exp(x) = result * 2^n for |x| <= 104: n = round(x / ln 2), r = x - n ln 2, 1 + r + r^2 P(r).
+// exp(x) = result * 2^n for |x| <= 104, with n = round(x / ln 2), r = x - n ln 2 and result = 1 + r + r^2
+// P(r).
 constexpr float exp_reduced(float x, int& n) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: the sum has n in its low bits
   const float shifted = x * 1.44269504088896341f + kRound;
@@ -67,15 +67,16 @@ constexpr float exp_reduced(float x, int& n) {
 
 }  // namespace detail
 
-// e^x; denormal results and overflow to infinity as std::exp; 1 ulp.
+// e^x, 1 ulp; gives denormals and infinity as std::exp does.
 template <std::floating_point T>
 constexpr T exp(T x) {
   if constexpr (std::same_as<T, float>) {
-    // A product that comes out denormal takes some processors long: a hidden score, of -infinity, needs none.
+    // Multiplications with a denormal result are slow on some processors. For a masked score, -infinity, none
+    // occurs.
     const bool none = x < -104.0f;
     int n = 0;
     const float p = detail::exp_reduced(none ? 0.0f : min(x, 89.0f), n);
-    const int half = n >> 1;  // 2^n by two normal factors: only the last product rounds
+    const int half = n >> 1;  // multiply by 2^n in two normal factors, so that only the last product rounds
     const float y = p * detail::power_of_two(half) * detail::power_of_two(n - half);
     return none ? 0.0f : y;
   } else {
@@ -83,7 +84,7 @@ constexpr T exp(T x) {
   }
 }
 
-// e^x for -87 <= x <= 89, where f32 results are normal, or infinity from 88.4 on.
+// e^x for -87 <= x <= 89, where f32 results are normal or, from 88.4 on, infinity.
 template <std::floating_point T>
 constexpr T near_exp(T x) {
   if constexpr (std::same_as<T, float>) {
@@ -95,8 +96,8 @@ constexpr T near_exp(T x) {
   }
 }
 
-// Natural logarithm, -infinity at +-0, NaN below it; for x = 2^e (1 + f) it is
-// e ln 2 + f - f^2 / 2 + f^3 P(f); 1 ulp.
+// Natural logarithm, 1 ulp; -infinity at +-0, NaN for negative x. For x = 2^e (1 + f) it is
+// e ln 2 + f - f^2 / 2 + f^3 P(f).
 template <std::floating_point T>
 constexpr T log(T x) {
   if constexpr (std::same_as<T, float>) {
@@ -116,7 +117,7 @@ constexpr T log(T x) {
     const float f2 = f * f;
     const float low = (p * f) * f2 - 0.5f * f2 + e * detail::kLn2Low;
     const float y = (f + low) + e * detail::kLn2High;
-    const float above = x < infinity<float> ? y : x;  // infinity and NaN are their own logarithms
+    const float above = x < infinity<float> ? y : x;  // infinity and NaN map to themselves
     const float signless = x < 0.0f ? detail::kNan : above;
     return x == 0.0f ? -infinity<float> : signless;
   } else {
@@ -124,7 +125,8 @@ constexpr T log(T x) {
   }
 }
 
-// Hyperbolic tangent: x + x^3 P(x^2) below 0.625, 1 - 2 / (e^2x + 1) above; odd to the bit; 1 ulp.
+// Hyperbolic tangent, 1 ulp: x + x^3 P(x^2) for |x| < 0.625, else 1 - 2 / (e^2x + 1). tanh(-x) = -tanh(x)
+// exactly.
 template <std::floating_point T>
 constexpr T tanh(T x) {
   if constexpr (std::same_as<T, float>) {
@@ -143,7 +145,7 @@ constexpr T tanh(T x) {
   }
 }
 
-// Error function: x + x P(x^2) below 0.925, 1 - e^(x Q(x)) above; odd to the bit; 1 ulp.
+// Error function, 1 ulp: x + x P(x^2) for |x| < 0.925, else 1 - e^(x Q(x)). erf(-x) = -erf(x) exactly.
 template <std::floating_point T>
 constexpr T erf(T x) {
   if constexpr (std::same_as<T, float>) {
@@ -170,15 +172,15 @@ constexpr T erf(T x) {
   }
 }
 
-// 1 / (1 + e^-x), written with e^-|x| so that neither tail overflows; 2 ulp.
+// 1 / (1 + e^-x), 2 ulp; computed from e^-|x| so that neither tail overflows.
 template <std::floating_point T>
 constexpr T sigmoid(T x) {
   const T e = exp(x < T(0) ? x : -x);
   return (x < T(0) ? e : T(1)) / (T(1) + e);
 }
 
-// sigmoid(x) to be multiplied by x: f32 has no denormals but 0 below -88.4, where x sigmoid(x) is less than 1e-36;
-// elsewhere 2 ulp.
+// sigmoid(x) for use in x * sigmoid(x), 2 ulp. In f32 it is 0 instead of a denormal below -88.4, where
+// |x sigmoid(x)| < 1e-36.
 template <std::floating_point T>
 constexpr T logistic(T x) {
   if constexpr (std::same_as<T, float>) {
@@ -198,7 +200,7 @@ constexpr T sqrt(T x) {
   }
 }
 
-// x^a by libm; not vectorised.
+// x^a, by libm and therefore not vectorised.
 template <std::floating_point T>
 constexpr T pow(T x, T a) {
   if constexpr (std::same_as<T, float>) {

@@ -1,5 +1,6 @@
-// What the norms keep of a row for their gradients, on every device. A row whose squares leave the range of its
-// type is multiplied by a power of two first: mean and root are those of the scaled row.
+// The statistics of a row that the norms save for their backward passes, on every device. If the squares of a
+// row would overflow or underflow, the row is first multiplied by a power of two, `scale`, and the other
+// statistics are those of the scaled row.
 #pragma once
 
 #include <concepts>
@@ -10,16 +11,17 @@ namespace bonsai {
 
 template <class T>
 struct LayerNormStats {
-  T mean, rstd, scale;  // mean: less the first element; rstd: the root, 1 / sqrt(variance + eps)
+  T mean, rstd, scale;  // mean - first element; 1 / sqrt(variance + scale^2 eps)
 };
 template <class T>
 struct RmsNormStats {
-  T r, scale;  // r: the root, 1 / sqrt(mean square + eps)
+  T r, scale;  // 1 / sqrt(mean square + scale^2 eps)
 };
 
 inline namespace BONSAI_LEVEL {
 
-// The scale of a row whose root would be this: 1, unless squares overflow or lose digits to underflow.
+// The scale for a row whose unscaled reciprocal standard deviation is `root`: 1 unless its squares overflow,
+// or lose digits by underflow.
 template <std::floating_point T>
 constexpr T row_scale(T root) {
   constexpr bool single = std::same_as<T, float>;

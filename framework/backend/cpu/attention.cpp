@@ -1,5 +1,5 @@
-// Attention in tiles of queries: the scores of a tile against the keys it may see live in scratch, so no
-// (Tq, Tk) tensor exists. Operands are read by batch, head and row strides, never permuted. Backward
+// Attention in tiles of queries: a tile's scores for its visible keys are in scratch memory, so no (Tq, Tk)
+// tensor exists. Operands are read with batch, head and row strides and never permuted. The backward pass
 // recomputes a tile's weights from each row's largest score and sum of exponentials.
 #include "bonsai/framework/backend/cpu/product.h"
 
@@ -8,8 +8,8 @@ namespace {
 
 constexpr int64_t kMaxRows = 64;
 
-// Fewer for many keys: a tile's scores stay at 32 K elements. A BLAS knows no band: a lower tile leaves some of what is
-// masked to it.
+// Queries per tile. Fewer if there are many keys, so that a tile has at most 32 K scores. A BLAS cannot skip
+// what a causal mask hides; tiles of fewer rows contain fewer hidden scores.
 int64_t tile_rows(const kernel::Attention& a) {
   const int64_t most = a.causal && a.keys <= 128 && !prefers_own() ? 24 : kMaxRows;
   return smaller(smaller(most, larger(8, 32768 / larger(1, a.keys))), larger(1, a.queries));
@@ -19,28 +19,31 @@ real* rows_at(const kernel::Heads& h, int64_t batch, int64_t head, int64_t row) 
   return static_cast<real*>(h.data) + batch * h.batch + head * h.head + row * h.row;
 }
 
-// Some queries of one head. Of the keys, those from the first to the last that any of them may see by position. A table
-// has as many rows as the tile, `stride` elements each, which are whole vectors: the first `width` are keys.
+// Some queries of one head and `width` keys: from the first to the last key that one of them may see by
+// position. A table (scores, weights or their gradients) has a row per query with `stride` elements, a
+// multiple of kLanes; the first `width` belong to keys.
 class Tile {
  public:
   const kernel::Attention& a;
   const int64_t batch, head, first, rows;
 
  private:
-  const int64_t position_ = first + a.keys - a.queries;  // of the first query, among all keys
-  // How many keys before its own position a query may see, and where those after it end.
+  const int64_t position_ = first + a.keys - a.queries;  // position of the first query among all keys
+  // By position, a query at p may see keys [p - before_, p + after_).
   const int64_t before_ = a.window > 0 ? a.window - 1 : a.keys + a.queries;
   const int64_t after_ = a.causal ? 1 : a.window > 0 ? a.window : a.keys + a.queries;
 
  public:
   const int64_t from = smaller(a.keys, larger(0, position_ - before_));
-  const int64_t width = larger(0, smaller(a.keys, position_ + rows - 1 + after_) - from), stride = whole_vectors(width);
+  const int64_t width = larger(0, smaller(a.keys, position_ + rows - 1 + after_) - from),
+                stride = whole_vectors(width);
 
   Tile(const kernel::Attention& attention, int64_t batch, int64_t head, int64_t first, int64_t rows)
       : a(attention), batch(batch), head(head), first(first), rows(rows) {}
 
-  int64_t position(int64_t i) const { return position_ - from + i; }  // of query i, as a key is counted
-  // The keys that query i may see by position, and these widened to whole vectors.
+  // Column of the key at query i's position.
+  int64_t position(int64_t i) const { return position_ - from + i; }
+  // The columns that query i may see by position; used() extends them to whole vectors.
   Range seen(int64_t i) const {
     const int64_t first = smaller(width, larger(0, position(i) - before_));
     return {first, larger(first, smaller(width, position(i) + after_))};
@@ -52,7 +55,7 @@ class Tile {
   Band band(Band::Of of) const { return {of, position(0) - before_, position(0) + after_}; }
   int64_t kv_head() const { return head / (a.heads / a.kv_heads); }
   int64_t row(int64_t i) const { return (batch * a.heads + head) * a.queries + first + i; }
-  // Among those of the heads that these are some of.
+  // The row counted over all `all_heads` heads.
   int64_t row_of_all(int64_t i) const {
     return (batch * a.all_heads + a.first_head + head) * a.queries + first + i;
   }
@@ -61,13 +64,13 @@ class Tile {
   real* keys(const kernel::Heads& h) const { return rows_at(h, batch, kv_head(), from); }
 };
 
-// out = scale * q k^T, capped. Here and below a row of a table is filled where it is used; elsewhere weights and their
-// gradients are zero.
+// out = cap(scale * q k^T). This and the functions below fill only the used() columns of a row; in all other
+// columns, weights and their gradients are zero.
 void raw_scores(const Tile& t, real* out) {
   const kernel::Attention& a = t.a;
   const int64_t stride = t.stride;
-  product({t.rows, t.width, a.d_k, t.at(a.q), a.q.row, false, t.keys(a.k), a.k.row, true, out, stride, nullptr,
-           t.band(Band::c)},
+  product({t.rows, t.width, a.d_k, t.at(a.q), a.q.row, false, t.keys(a.k), a.k.row, true, out, stride,
+           nullptr, t.band(Band::c)},
           static_cast<real>(a.scale), false);
   if (a.logit_softcap <= 0) return;
   const real cap = static_cast<real>(a.logit_softcap);
@@ -80,11 +83,12 @@ void raw_scores(const Tile& t, real* out) {
 
 constexpr real kLane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-// What of a row's used vectors lies outside of what is seen: in the first and the last of them.
+// Sets the elements of a row that are in `used` but not in `seen`; they are in the first and the last vector.
 [[gnu::always_inline]] inline void fill_ends(Range seen, Range used, real* row, real value) {
   const auto fill_end = [&](int64_t v) {
     const Vector lane = load(kLane);
-    const auto inside = (lane >= static_cast<real>(seen.begin - v)) & (lane < static_cast<real>(seen.end - v));
+    const auto inside =
+        (lane >= static_cast<real>(seen.begin - v)) & (lane < static_cast<real>(seen.end - v));
     store(row + v, inside ? load(row + v) : Vector{} + value);
   };
   if (used.begin == used.end) return;
@@ -92,7 +96,7 @@ constexpr real kLane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   fill_end(used.end - kLanes);
 }
 
-// -inf where query i may not attend.
+// Sets the scores of keys to which query i may not attend to -inf.
 void hide(const Tile& t, int64_t i, real* s) {
   const kernel::Attention& a = t.a;
   const Range seen = t.seen(i);
@@ -130,7 +134,7 @@ void score(const Tile& t, real* scores) {
   }
 }
 
-// Zeros where the query of this row sees no key by position: not even a NaN of the row stays there.
+// Sets row i to zero outside of seen(i), also where it contained NaN.
 [[gnu::always_inline]] inline void clear_unseen(const Tile& t, int64_t i, real* row) {
   const Range used = t.used(i);
   const int64_t stride = t.stride;
@@ -139,14 +143,14 @@ void score(const Tile& t, real* scores) {
   for (int64_t j = used.end; j < stride; j += kLanes) store(row + j, Vector{});
 }
 
-// A row of scores becomes weights, given its largest score and sum of exponentials.
+// Turns a row of scores into weights. `stats` has its largest score and sum of exponentials.
 void weigh(real* s, int64_t keys, const real* stats) {
   if (stats[0] == -math::infinity<real>) return fill(s, keys, empty_weight(s, keys));
   const real top = stats[0], scale = 1 / stats[1];
   for (int64_t j = 0; j < keys; ++j) s[j] = math::exp(s[j] - top) * scale;
 }
 
-// out[j] = weights[j] dropped or scaled up.
+// out = dropout(weights) for row i.
 void drop(const Tile& t, int64_t i, Range used, const real* weights, real* out) {
   const uint64_t threshold = dropout_threshold(t.a.dropout);
   const real keep = t.a.dropout < 1 ? static_cast<real>(1 / (1 - t.a.dropout)) : real(0);
@@ -168,7 +172,7 @@ void forward_tile(const Tile& t, real* scores) {
     return;
   }
   score(t, scores);
-  // Each of these for all rows before the next: while one row's sum waits for its own lanes, others go on.
+  // Each loop handles all rows, so that the reductions of different rows overlap.
   for (int64_t i = 0; i < t.rows; ++i) {
     const Range used = t.used(i);
     t.stats(i)[0] = max_of(scores + i * stride + used.begin, used.end - used.begin);
@@ -207,8 +211,8 @@ void weigh_tile(const Tile& t, real* p) {
   }
 }
 
-// ds, the gradient of the scores, from the weights: with m the dropout mask, dp = m (dy v^T) and
-// ds = p (dp - sum(p dp)).
+// ds, the gradient of the scores, from the weights p: dp = m (dy v^T) and ds = p (dp - sum(p dp)), with the
+// dropout mask m.
 void score_gradients(const Tile& t, const kernel::Heads& dy, const real* p, real* ds) {
   const kernel::Attention& a = t.a;
   const int64_t stride = t.stride;
@@ -226,12 +230,13 @@ void score_gradients(const Tile& t, const kernel::Heads& dy, const real* p, real
   for (int64_t i = 0; i < t.rows; ++i) {
     real* row = ds + i * stride;
     const Range used = t.used(i);
-    softmax_gradient(p + i * stride + used.begin, row + used.begin, means[i], row + used.begin, used.end - used.begin);
+    softmax_gradient(p + i * stride + used.begin, row + used.begin, means[i], row + used.begin,
+                     used.end - used.begin);
     clear_unseen(t, i, row);
   }
 }
 
-// What the scores' gradients are added to, by its steps of (batch, head, query, key).
+// The tensor to which the gradients of the scores are added, and its strides of (batch, head, query, key).
 struct Sums {
   real* data;
   const int64_t (&step)[4];
@@ -244,8 +249,10 @@ struct Sums {
   }
 };
 
-// dv = or += (m p)^T dy; with ds times 1 - (s / cap)^2 of the capped score, dq = scale ds k, dk = or += scale ds^T q.
-void backward_tile(const Tile& t, const kernel::AttentionGradients& d, bool add, const Sums& sums, real* scratch) {
+// dv = (m p)^T dy, dq = scale ds k and dk = scale ds^T q; if `add` is true, adds to dv and dk. Before dq and
+// dk, ds is multiplied by the derivative of the cap, 1 - (s / cap)^2 with s the capped score.
+void backward_tile(const Tile& t, const kernel::AttentionGradients& d, bool add, const Sums& sums,
+                   real* scratch) {
   const kernel::Attention& a = t.a;
   const int64_t width = t.width, stride = t.stride;
   if (width == 0) {
@@ -265,7 +272,7 @@ void backward_tile(const Tile& t, const kernel::AttentionGradients& d, bool add,
           real(1), add);
   score_gradients(t, d.dy, p, ds);
   if (sums.data) sums.add(t, ds);
-  if (a.logit_softcap > 0) {  // the weights are not needed again: their place takes the capped scores
+  if (a.logit_softcap > 0) {  // p is no longer needed: overwrite it with the capped scores
     const real cap = static_cast<real>(a.logit_softcap);
     raw_scores(t, p);
     for (int64_t i = 0; i < t.rows; ++i) {
@@ -285,43 +292,49 @@ void backward_tile(const Tile& t, const kernel::AttentionGradients& d, bool add,
           add);
 }
 
-// The tiles of all heads that read one key/value head run in order, because they add to the same rows.
+// All tiles of the heads that share a key/value head run in order, because they add to the same dk and dv.
 void backward_tiles(const kernel::Attention& a, const kernel::AttentionGradients& d, const Sums& sums) {
   const int64_t each = tile_rows(a), group = a.kv_heads ? a.heads / a.kv_heads : 0;
-  run_tiles_with_scratch(a.batch * a.kv_heads, 2 * each * whole_vectors(a.keys), [&](int64_t entry, real* scratch) {
-    const int64_t batch = entry / a.kv_heads, kv_head = entry % a.kv_heads, head = kv_head * group;
-    const Tile top(a, batch, head, 0, smaller(each, a.queries));  // writes the keys that it sees, and the others add
-    for (int64_t j = 0; j < a.keys; ++j)
-      if (top.rows == 0 || j < top.from || j >= top.from + top.width) {
-        fill(rows_at(d.dk, batch, kv_head, j), a.d_k, 0);
-        fill(rows_at(d.dv, batch, kv_head, j), a.d_v, 0);
-      }
-    for (int64_t h = head; h < head + group; ++h)
-      for (int64_t first = 0; first < a.queries; first += each)
-        backward_tile(Tile(a, batch, h, first, smaller(each, a.queries - first)), d, h > head || first > 0, sums, scratch);
-  });
+  run_tiles_with_scratch(
+      a.batch * a.kv_heads, 2 * each * whole_vectors(a.keys), [&](int64_t entry, real* scratch) {
+        const int64_t batch = entry / a.kv_heads, kv_head = entry % a.kv_heads, head = kv_head * group;
+        // The first tile writes dk and dv of the keys that it sees; later tiles add. All other keys start at
+        // zero.
+        const Tile top(a, batch, head, 0, smaller(each, a.queries));
+        for (int64_t j = 0; j < a.keys; ++j)
+          if (top.rows == 0 || j < top.from || j >= top.from + top.width) {
+            fill(rows_at(d.dk, batch, kv_head, j), a.d_k, 0);
+            fill(rows_at(d.dv, batch, kv_head, j), a.d_v, 0);
+          }
+        for (int64_t h = head; h < head + group; ++h)
+          for (int64_t first = 0; first < a.queries; first += each)
+            backward_tile(Tile(a, batch, h, first, smaller(each, a.queries - first)), d,
+                          h > head || first > 0, sums, scratch);
+      });
 }
 
-// Of a bias with rows for queries: the tiles of all batch entries and heads that share rows run in order.
+// dbias of a bias that differs between queries. All tiles that share rows of the bias, of whatever batch
+// entry or head, run in order.
 void bias_by_query(const kernel::Attention& a, const kernel::AttentionGradients& d) {
   const Sums sums{static_cast<real*>(d.dbias), a.bias_step};
   const int64_t each = tile_rows(a), tiles = tiles_of(a.queries, each);
   const int64_t batches = a.bias_step[0] ? a.batch : 1, heads = a.bias_step[1] ? a.heads : 1;
-  run_tiles_with_scratch(batches * heads * tiles, 2 * each * whole_vectors(a.keys), [&](int64_t tile, real* scratch) {
-    const int64_t first = tile % tiles * each, entry = tile / tiles;
-    for (int64_t batch = entry / heads; batch < a.batch; batch += batches)
-      for (int64_t head = entry % heads; head < a.heads; head += heads) {
-        const Tile t(a, batch, head, first, smaller(each, a.queries - first));
-        if (t.width == 0) continue;
-        real* ds = scratch + t.rows * t.stride;
-        weigh_tile(t, scratch);
-        score_gradients(t, d.dy, scratch, ds);
-        sums.add(t, ds);
-      }
-  });
+  run_tiles_with_scratch(batches * heads * tiles, 2 * each * whole_vectors(a.keys),
+                         [&](int64_t tile, real* scratch) {
+                           const int64_t first = tile % tiles * each, entry = tile / tiles;
+                           for (int64_t batch = entry / heads; batch < a.batch; batch += batches)
+                             for (int64_t head = entry % heads; head < a.heads; head += heads) {
+                               const Tile t(a, batch, head, first, smaller(each, a.queries - first));
+                               if (t.width == 0) continue;
+                               real* ds = scratch + t.rows * t.stride;
+                               weigh_tile(t, scratch);
+                               score_gradients(t, d.dy, scratch, ds);
+                               sums.add(t, ds);
+                             }
+                         });
 }
 
-// Of a bias that is the same for all queries: from its sums (batch, heads, keys), in order.
+// dbias of a bias that is the same for all queries: adds up `sums` (batch, heads, keys) in order.
 void bias_by_head(const kernel::Attention& a, const kernel::AttentionGradients& d, const real* sums) {
   for (int64_t batch = 0; batch < a.batch; ++batch)
     for (int64_t head = 0; head < a.heads; ++head, sums += a.keys) {
@@ -334,10 +347,12 @@ void bias_by_head(const kernel::Attention& a, const kernel::AttentionGradients& 
 
 void attention(const kernel::Attention& a) {
   const int64_t each = tile_rows(a), tiles = tiles_of(a.queries, each);
-  run_tiles_with_scratch(a.batch * a.heads * tiles, each * whole_vectors(a.keys), [&](int64_t t, real* scratch) {
-    const int64_t first = t % tiles * each, entry = t / tiles;
-    forward_tile(Tile(a, entry / a.heads, entry % a.heads, first, smaller(each, a.queries - first)), scratch);
-  });
+  run_tiles_with_scratch(
+      a.batch * a.heads * tiles, each * whole_vectors(a.keys), [&](int64_t t, real* scratch) {
+        const int64_t first = t % tiles * each, entry = t / tiles;
+        forward_tile(Tile(a, entry / a.heads, entry % a.heads, first, smaller(each, a.queries - first)),
+                     scratch);
+      });
 }
 
 void attention_backward(const kernel::Attention& a, const kernel::AttentionGradients& d) {

@@ -1,4 +1,4 @@
-// The calls into OpenBLAS, its self-check, and the loops that stand in for it.
+// The calls into OpenBLAS, the self-check, and the plain loops that compute its reference results.
 #include "bonsai/framework/backend/cpu/blas.h"
 
 #include <cblas.h>
@@ -19,7 +19,7 @@ namespace {
 
 CBLAS_TRANSPOSE transposed(bool yes) { return yes ? CblasTrans : CblasNoTrans; }
 int narrow(int64_t n) { return static_cast<int>(n); }
-// BLAS refuses a leading dimension of 0, which an empty operand may have.
+// BLAS rejects a leading dimension of 0, which an empty operand may have.
 int leading(int64_t n) { return static_cast<int>(std::max<int64_t>(1, n)); }
 
 void sgemm(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, bool ta, const float* b,
@@ -33,8 +33,8 @@ void dgemm(int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64
               leading(lda), b, leading(ldb), beta, c, leading(ldc));
 }
 
-// A matrix of small whole numbers, which every order of adding sums to the same bits, and how it lies in memory:
-// rows a little longer than they need be.
+// A matrix of small integers, whose sums are exact in any order. It is stored with padding at the end of each
+// row.
 struct Sample {
   int64_t rows, columns;
   std::vector<double> values;  // row-major
@@ -60,7 +60,7 @@ struct Sample {
   }
 };
 
-// One product, its operands stored either way, in both types.
+// One product, to be computed with each operand transposed or not, in both types.
 class Trial {
  public:
   Trial(int64_t m, int64_t n, int64_t k, int passes)
@@ -80,7 +80,7 @@ class Trial {
   }
 
  private:
-  // C = A B over NaN, which beta = 0 must not read; in a second pass C += 2 A B.
+  // First pass: C = A B, where C holds NaN, which beta = 0 must not read. Second pass: C += 2 A B.
   template <class T>
   bool passes(Multiply<T> blas, const std::vector<T>& a, bool ta, const std::vector<T>& b,
               bool tb) const {
@@ -111,40 +111,42 @@ struct Choice {
 Choice choose(const Blas& found) {
   if (is_right(found)) return {false, found.name, found};
   std::fputs(
-      fmt::format("[backend] {} gives wrong products on this processor, so Bonsai multiplies with its own "
-                  "loops, which are slower\n",
+      fmt::format("[backend] {} gives wrong products on this processor; Bonsai uses its own kernels instead, "
+                  "which are slower\n",
                   found.name)
           .c_str(),
       stderr);
-  return {true, "own loops (" + found.name + " failed its self-check)", own_blas()};
+  return {true, "own kernels (" + found.name + " failed its self-check)", own_blas()};
 }
 
-// OpenBLAS allocates a buffer for each call that runs beside others, and where there is no room for one it tries again
-// for ever: a limit on the address space (ulimit -v) would end in a process that does nothing.
+// OpenBLAS allocates a buffer per concurrent call. If the allocation fails, it retries forever, so under a
+// limit on the address space (ulimit -v) the process would hang.
 constexpr size_t kBufferBytes = size_t{129} << 20;
 
 bool has_room_for_buffers() {
   const size_t bytes = static_cast<size_t>(threads()) * kBufferBytes;
-  void* trial = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* trial =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (trial == MAP_FAILED) return false;
   ::munmap(trial, bytes);
   return true;
 }
 
 Choice without_buffers() {
-  std::fputs(fmt::format("[backend] OpenBLAS needs {} MiB of address space for {} threads, which the limit on it (ulimit -v) "
-                         "leaves no room for, so Bonsai multiplies with its own loops, which are slower\n",
-                         (static_cast<size_t>(threads()) * kBufferBytes) >> 20, threads())
-                 .c_str(),
-             stderr);
-  return {true, "own loops (no room for the buffers of OpenBLAS)", own_blas()};
+  std::fputs(
+      fmt::format("[backend] OpenBLAS needs {} MiB of address space for {} threads, more than the limit "
+                  "(ulimit -v) allows; Bonsai uses its own kernels instead, which are slower\n",
+                  (static_cast<size_t>(threads()) * kBufferBytes) >> 20, threads())
+          .c_str(),
+      stderr);
+  return {true, "own kernels (no address space for the buffers of OpenBLAS)", own_blas()};
 }
 
 Choice choose_at_start() {
   const char* wanted = std::getenv("BONSAI_BLAS");
   check(!wanted || std::string(wanted) == "own", "backend",
         "BONSAI_BLAS is '{}'; give own, or leave it unset", wanted ? wanted : "");
-  if (wanted) return {true, "own loops (BONSAI_BLAS=own)", own_blas()};
+  if (wanted) return {true, "own kernels (BONSAI_BLAS=own)", own_blas()};
   return has_room_for_buffers() ? choose(openblas()) : without_buffers();
 }
 
@@ -163,7 +165,7 @@ void multiply_with(Multiply<T> use, int64_t m, int64_t n, int64_t k, T alpha, co
 }  // namespace
 
 Blas openblas() {
-  openblas_set_num_threads(1);  // our tiles are the parallelism
+  openblas_set_num_threads(1);  // Bonsai's thread pool runs tiles in parallel
   return {std::string(openblas_get_config()) + " " + openblas_get_corename(), sgemm, dgemm};
 }
 
@@ -171,7 +173,8 @@ Blas own_blas() {
   return {"own loops", own_multiply<float>, own_multiply<double>};
 }
 
-// OpenBLAS has kernels of its own for products below a million multiplications, and goes through k in parts.
+// `small` tests OpenBLAS's special kernels for products below a million multiplications, `large` its
+// splitting of k.
 bool is_right(const Blas& blas) {
   const Trial small(33, 37, 29, 2), large(33, 47, 651, 1);
   return small.passes(blas.f32) && small.passes(blas.f64) && large.passes(blas.f32) && large.passes(blas.f64);

@@ -1,5 +1,5 @@
-// What is taken from a BLAS, and the self-check that decides at start whether it is: some builds pick kernels
-// that give wrong numbers on newer processors.
+// The functions used from a BLAS, and the self-check that decides at startup whether to use it: some OpenBLAS
+// builds choose kernels that give wrong results on newer processors.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,11 @@
 
 namespace bonsai::cpu {
 
-// As multiply in gemm.h.
+// The signature of multiply in gemm.h.
 template <class T>
-using Multiply = void (*)(int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, bool a_transposed,
-                          const T* b, int64_t ldb, bool b_transposed, T beta, T* c, int64_t ldc);
+using Multiply = void (*)(int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
+                          bool a_transposed, const T* b, int64_t ldb, bool b_transposed, T beta, T* c,
+                          int64_t ldc);
 
 struct Blas {
   std::string name;
@@ -19,10 +20,10 @@ struct Blas {
 };
 
 Blas openblas();
-Blas own_blas();
-bool is_right(const Blas& blas);  // a few products of each kind; under 2 ms
+Blas own_blas();  // plain loops
+bool is_right(const Blas& blas);  // checks a few products of each kind; takes under 2 ms
 
-// For tests: while it lives, this is the library that was found at start, with all that follows.
+// For tests: during its lifetime, behaves as if `found` were the BLAS found at startup.
 class ScopedBlas {
  public:
   explicit ScopedBlas(const Blas& found);

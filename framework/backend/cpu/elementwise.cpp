@@ -30,7 +30,8 @@ void unary_backward(View saved, View dy, MutView dx, F f) {
   });
 }
 
-// f(n, out offset, operand offsets, operand steps) for runs of the innermost axis.
+// Calls f(n, output offset, operand offsets, operand strides) for runs of n elements along the innermost
+// axis.
 template <class F>
 void for_runs(const Shape& out, const Shape* const (&in)[3], F f) {
   if (out.elements() == 0) return;
@@ -143,7 +144,7 @@ void dropout(View x, double p, RandomKey key, MutView y) {
   const real keep = p < 1 ? static_cast<real>(1 / (1 - p)) : real(0);
   const real* in = x.as<real>();
   real* out = y.as<real>();
-  static_assert(kGrain % 4 == 0, "a tile starts at a block of random words");
+  static_assert(kGrain % 4 == 0, "a tile must start at a block of four random words");
   for_ranges(y.shape.elements(), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += 4) {
       const Philox random = philox(key, static_cast<uint64_t>(i) / 4);

@@ -1,4 +1,4 @@
-// Rows of a table by id, and the scatter-add of their gradients.
+// Gathers rows of a table by id; the backward pass scatter-adds their gradients.
 #include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
@@ -18,8 +18,8 @@ void embedding(View table, View ids, MutView y, IndexError* index_error) {
   });
 }
 
-// Tiles own columns and walk the ids in order: an id that comes twice adds twice, without atomics,
-// in an order that does not depend on the threads.
+// Each tile owns some columns and adds the rows of all ids in order, so repeated ids need no atomics and
+// the order of additions does not depend on the threads.
 void embedding_backward(View ids, View dy, int64_t rows, GradView dtable) {
   const int64_t count = ids.shape.elements(), n = dy.shape[-1];
   real* table = dtable.as<real>();

@@ -1,10 +1,11 @@
-// Matrix products, cut into tiles by shape alone.
+// Matrix products, split into tiles by shape alone.
 //
-// Where this level's own tiles are fast, rows of C are cut and share a packed B, or columns where there are far more of
-// them; a weight's gradient is cut into blocks of C, and its depth with them. Otherwise a tile is one single-threaded
-// OpenBLAS call: about 96 rows, or columns where n > m; where that gives too few tiles for the processors of a small
-// machine, k is cut as well. Parts of a depth are added in order. Up to four rows read B where it lies. The bits depend
-// on where the tiles lie, which is a function of the shape.
+// If this level prefers its own micro-kernel, a tile is some rows of C, and all tiles share a packed B; if n
+// > 2 m, a tile is some columns of C. The gradient of a weight is split into blocks of C and along k
+// (split-K). Otherwise a tile is one single-threaded OpenBLAS call of about 96 rows, or of columns if n > m;
+// if that gives fewer than kEnoughTiles tiles, the product is also split along k. The results of a split
+// along k are added in order. Products of up to four rows read B in place. A result's bits depend on the
+// tiles, which depend only on the shape.
 #include "bonsai/framework/backend/cpu/gemm.h"
 
 #include "bonsai/framework/backend/cpu/product.h"
@@ -12,7 +13,7 @@
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
-constexpr int64_t kTile = 96, kDepth = 192, kEnoughTiles = 8, kFewRows = 4;
+constexpr int64_t kTile = 96, kDepth = 192, kEnoughTiles = 8, kGemvRows = 4;
 
 Product rows_of(Product p, int64_t begin, int64_t end) {
   p.m = end - begin;
@@ -36,12 +37,12 @@ Product depth_of(Product p, int64_t begin, int64_t end) {
   return p;
 }
 
-// The parts of [0, n): about `about` each, multiples of `step` that differ by one at most, the larger ones spread among
-// the others, so that each half of them is half of all.
+// Splits [0, n) into parts near `target`, all multiples of `step` except the last. Sizes differ by at most
+// one step; larger and smaller parts are interleaved to balance threads.
 struct Parts {
   int64_t n, step, steps, count;
-  Parts(int64_t n, int64_t about, int64_t step = 1)
-      : n(n), step(step), steps(tiles_of(n, step)), count(larger(1, (n + about / 2) / about)) {
+  Parts(int64_t n, int64_t target, int64_t step = 1)
+      : n(n), step(step), steps(tiles_of(n, step)), count(larger(1, (n + target / 2) / target)) {
     count = larger(1, tiles_of(steps, tiles_of(steps, count)));
   }
   int64_t begin(int64_t i) const { return smaller(n, i * steps / count * step); }
@@ -53,9 +54,10 @@ Product block_of(const Product& p, const Parts& rows, const Parts& columns, int6
   return columns_of(rows_of(p, rows.begin(row), rows.end(row)), columns.begin(column), columns.end(column));
 }
 
-// C in blocks, and k cut as well. The first part of the depth goes into C, the others into scratch; they are added in
-// order.
-void deep_product(const Product& p, const Parts& rows, const Parts& columns, const Parts& depth, real alpha, bool add) {
+// Splits C into blocks and k into parts. The first part of k is computed in C, the others in scratch memory;
+// then they are added in order.
+void split_k_product(const Product& p, const Parts& rows, const Parts& columns, const Parts& depth,
+                     real alpha, bool add) {
   const int64_t area = p.m * p.n, blocks = rows.count * columns.count;
   Scratch others((depth.count - 1) * area);
   run_tiles(blocks * depth.count, [&](int64_t t) {
@@ -73,27 +75,27 @@ void deep_product(const Product& p, const Parts& rows, const Parts& columns, con
     });
 }
 
-// By our own tiles, whose edges are those of register tiles.
+// A product by Bonsai's micro-kernel; tile sizes are multiples of MR or NR.
 void own_tiles(const Product& p, real alpha, bool add) {
   constexpr int64_t kSmall = 65536, kTileProducts = 1 << 20;
   if (p.m * p.n * p.k <= kSmall) return own_product(p, alpha, add);
-  // A weight's gradient: a small C of a long depth. A block of C reads each operand once, and packs its own.
+  // The gradient of a weight: C is small and k is large. Each block of C packs its own panels of B.
   if (p.a_transposed) {
-    const Parts rows(p.m, 256, kTileRows), columns(p.n, kStrips, kTileColumns);
+    const Parts rows(p.m, 256, kMR), columns(p.n, kNC, kNR);
     const int64_t wanted = tiles_of(kEnoughTiles, rows.count * columns.count);
-    return deep_product(p, rows, columns, Parts(p.k, larger(kDepth, p.k / wanted), 8), alpha, add);
+    return split_k_product(p, rows, columns, Parts(p.k, larger(kDepth, p.k / wanted), 8), alpha, add);
   }
   if (p.n > 2 * p.m) {
-    const Parts columns(p.n, 128, kTileColumns);
+    const Parts columns(p.n, 128, kNR);
     return run_tiles(columns.count, [&](int64_t t) {
       own_product(columns_of(p, columns.begin(t), columns.end(t)), alpha, add);
     });
   }
-  // Rows share what is packed of B: all of them a part that stays in the outer cache, and then the next.
+  // All tiles of rows use one part of the packed B, which stays in the outer cache, before the next part.
   constexpr int64_t kKept = 65536;
-  const Parts rows(p.m, 48, kTileRows);
+  const Parts rows(p.m, 48, kMR);
   const int64_t wanted = larger(tiles_of(kEnoughTiles, rows.count), rows.end(0) * p.n * p.k / kTileProducts);
-  const Parts parts(p.n, larger(kTileColumns, p.n / larger(1, wanted)), kTileColumns);
+  const Parts parts(p.n, larger(kNR, p.n / larger(1, wanted)), kNR);
   const int64_t kept = larger(1, kKept / larger(1, p.k * parts.end(0)));
   Scratch packed(packed_elements(p.k, p.n));
   pack(p, packed.data());
@@ -105,11 +107,11 @@ void own_tiles(const Product& p, real alpha, bool add) {
   });
 }
 
-// Each row a matrix times a vector.
-void few_rows(const Product& p, real alpha, bool add) {
+// Few rows: one matrix-vector product per row.
+void gemv_tiles(const Product& p, real alpha, bool add) {
   const Parts columns(p.n, larger(64, kGrain * 4 / larger(1, p.k)), kLanes);
   run_tiles(columns.count, [&](int64_t t) {
-    few_rows_product(columns_of(p, columns.begin(t), columns.end(t)), alpha, add);
+    gemv(columns_of(p, columns.begin(t), columns.end(t)), alpha, add);
   });
 }
 
@@ -138,9 +140,10 @@ Product product_at(const kernel::Gemm& g, const int64_t* index) {
 
 void gemm(const kernel::Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
-  // Batch axes whose products are added into one result are walked inside a tile, in order.
+  // A tile loops, in order, over the batch axes whose products are summed.
   int64_t kept = 1, added = 1;
-  for (int axis = 0; axis < kernel::Gemm::kBatchAxes; ++axis) (g.c_step[axis] == 0 ? added : kept) *= g.batch[axis];
+  for (int axis = 0; axis < kernel::Gemm::kBatchAxes; ++axis)
+    (g.c_step[axis] == 0 ? added : kept) *= g.batch[axis];
   if (kept == 0) return;
   const real alpha = static_cast<real>(g.alpha);
   const auto entry = [&](int64_t k, int64_t s) {
@@ -157,10 +160,10 @@ void gemm(const kernel::Gemm& g) {
   const int64_t tiles = rows.count * columns.count;
   if (kept == 1 && added == 1) {
     const Product p = entry(0, 0);
-    if (g.m <= kFewRows && !g.a.transposed) return few_rows(p, alpha, g.add);
+    if (g.m <= kGemvRows && !g.a.transposed) return gemv_tiles(p, alpha, g.add);
     if (prefers_own()) return own_tiles(p, alpha, g.add);
     if (tiles < kEnoughTiles && g.k > kDepth * 3 / 2)
-      return deep_product(p, rows, columns, Parts(g.k, kDepth), alpha, g.add);
+      return split_k_product(p, rows, columns, Parts(g.k, kDepth), alpha, g.add);
   }
   run_tiles(kept * tiles, [&](int64_t t) {
     if (added == 0) {

@@ -1,8 +1,8 @@
-// How CPU kernels cut their work: by shape alone, never by the number of threads. A partial result
-// belongs to its tile and partials are added in tile order, so results are equal to the bit for any
-// number of threads.
+// How CPU kernels split their work: by shape alone, never by the number of threads. A partial result
+// belongs to its tile, and partial results are added in tile order. Results are therefore bit-identical
+// for any number of threads.
 //
-// Files that include this are compiled once a level, for one element type `real` (see README.md).
+// Files that include this are compiled once per level, for one element type `real` (see README.md).
 #pragma once
 
 #include "bonsai/framework/backend/kernels.h"
@@ -11,8 +11,7 @@
 
 namespace bonsai::cpu {
 
-// Pool memory for a kernel's own use; not in the header's inline code, so that it is one function
-// for all levels.
+// Memory from the pool for a kernel's own use. Not inline, so that all levels share one function.
 void* take_scratch(size_t bytes);
 void give_back_scratch(void* block, size_t bytes);
 
@@ -20,9 +19,9 @@ namespace BONSAI_LEVEL {
 
 using real = BONSAI_REAL;
 
-inline constexpr int64_t kGrain = 8192;  // elements in a tile of elementwise work
+inline constexpr int64_t kGrain = 8192;  // elements per tile of elementwise work
 
-// Of a vector register. A test names other sizes than the processor's.
+// Bytes of a vector register. A test defines BONSAI_TILE to use other sizes than the processor's.
 #if defined(BONSAI_TILE)
 inline constexpr int kVectorBytes = BONSAI_TILE;
 #elif defined(__AVX512F__)
@@ -38,9 +37,9 @@ typedef real Vector __attribute__((vector_size(kVectorBytes), aligned(alignof(re
 inline Vector load(const real* p) { return *reinterpret_cast<const Vector*>(p); }
 inline void store(real* p, Vector v) { *reinterpret_cast<Vector*>(p) = v; }
 
-// Asks for the n elements that follow kAhead after p: what a pass kept for the next lies far away by then, and a loop
-// with much to compute asks too late.
-inline constexpr int64_t kAhead = 512, kLine = 64 / sizeof(real);  // of a cache
+// Prefetches n elements, kAhead after p. What the forward pass saved is no longer in the cache, and in a loop
+// that computes much per element the hardware prefetches too late.
+inline constexpr int64_t kAhead = 512, kLine = 64 / sizeof(real);  // in elements; kLine: a cache line
 inline void fetch_ahead(const real* p, int64_t n) {
   for (int64_t i = 0; i < n; i += kLine) __builtin_prefetch(p + kAhead + i);
 }
@@ -65,8 +64,8 @@ inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 inline int64_t tiles_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 inline int64_t whole_vectors(int64_t n) { return tiles_of(n, kLanes) * kLanes; }
 
-// f(t, scratch) for t < count, scratch being `elements` of whoever runs the tile: taken at once for all
-// that may run side by side, so that how much is taken does not depend on who was free.
+// Calls f(t, scratch) for t < count; `scratch` has `elements` elements of the thread that runs the tile.
+// Allocates the memory of all threads at once, so that the amount does not depend on which threads are free.
 template <class F>
 void run_tiles_with_scratch(int64_t count, int64_t elements, F f) {
   const int workers = static_cast<int>(smaller(count, threads()));
@@ -74,7 +73,7 @@ void run_tiles_with_scratch(int64_t count, int64_t elements, F f) {
   run_tiles(count, workers, [&](int64_t t, int worker) { f(t, scratch.data() + worker * elements); });
 }
 
-// f(begin, end) over [0, n), `size` at a time.
+// Calls f(begin, end) for ranges of `size` elements that cover [0, n).
 template <class F>
 void for_ranges(int64_t n, int64_t size, F f) {
   if (n <= size) {
@@ -84,7 +83,7 @@ void for_ranges(int64_t n, int64_t size, F f) {
   run_tiles(tiles_of(n, size), [&](int64_t t) { f(t * size, smaller(n, (t + 1) * size)); });
 }
 
-// f(row) for every row of `width` elements.
+// Calls f(row) for every row; `width` is the number of elements per row.
 template <class F>
 void for_rows(int64_t rows, int64_t width, F f) {
   for_ranges(rows, larger(1, kGrain / larger(1, width)), [&](int64_t begin, int64_t end) {
@@ -110,7 +109,7 @@ inline real dot(const real* x, const real* y, int64_t n) {
   return sum;
 }
 
-// The largest element; NaN does not count. -inf for none.
+// The largest element, ignoring NaN; -inf if there is none.
 inline real max_of(const real* x, int64_t n) {
   real top = -math::infinity<real>;
 #pragma omp simd reduction(max : top)
@@ -118,7 +117,7 @@ inline real max_of(const real* x, int64_t n) {
   return top;
 }
 
-// The first half added to the second, until one is left.
+// Adds the first half to the second half until one element is left.
 template <int n>
 inline real sum_by_halves(const real (&x)[n]) {
   if constexpr (n == 1) {
@@ -131,7 +130,7 @@ inline real sum_by_halves(const real (&x)[n]) {
   }
 }
 
-// y = e^(x - top) for one row, and their sum; y may be x.
+// y = e^(x - top) for one row; returns their sum. y may be x.
 inline real exponentials(const real* x, int64_t n, real top, real* y) {
   constexpr int kTerms = kLanes > 8 ? kLanes : 8;
   real sums[kTerms] = {};
@@ -149,8 +148,9 @@ inline real exponentials(const real* x, int64_t n, real top, real* y) {
   return sum_by_halves(sums);
 }
 
-// dx = p (d - mean), with mean = sum(p d), for one row; dx may be d. The difference cancels where one p is nearly 1, and
-// f32 weights sum to 1 only to their own rounding: so f32 rows are summed in double and divided by their sum.
+// dx = p (d - mean) with mean = sum(p d), for one row; dx may be d. If one p is nearly 1, the difference
+// cancels, and f32 weights p sum to 1 only within their rounding. Therefore f32 rows are summed in double,
+// and sum(p d) is divided by sum(p).
 inline double softmax_mean(const real* p, const real* d, int64_t n) {
   double sum = 0, total = 0;
 #pragma omp simd reduction(+ : sum, total)
@@ -162,18 +162,17 @@ inline double softmax_mean(const real* p, const real* d, int64_t n) {
 }
 inline void softmax_gradient(const real* p, const real* d, double mean, real* dx, int64_t n) {
   const real high = static_cast<real>(mean), low = static_cast<real>(mean - static_cast<double>(high));
-  for (int64_t i = 0; i < n; ++i) dx[i] = ((d[i] - high) - low) * p[i];  // what cancels is exact
+  for (int64_t i = 0; i < n; ++i) dx[i] = ((d[i] - high) - low) * p[i];  // a cancelling difference is exact
 }
 
-// What a softmax gives where the largest score is -inf: 0 for a row of only -inf, NaN for one with a
-// NaN in it.
+// The softmax of a row whose largest score is -inf: 0 if all scores are -inf, NaN if one is NaN.
 inline real empty_weight(const real* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     if (x[i] != x[i]) return x[i];
   return 0;
 }
 
-// y = or += the sum of `count` rows of n, added in order.
+// y = or, if `add` is true, y += the sum of `count` rows of n elements, added in order.
 inline void add_rows(const real* rows, int64_t count, int64_t n, real* y, bool add) {
   for_ranges(n, larger(64, kGrain / larger(1, count)), [&](int64_t begin, int64_t end) {
     for (int64_t r = 0; r < count; ++r) {
@@ -185,8 +184,9 @@ inline void add_rows(const real* rows, int64_t count, int64_t n, real* y, bool a
   });
 }
 
-// Sums over rows in fixed chunks: part(row, sums) adds the row's terms to `width` running sums;
-// the chunks' sums are then added in order to y, unless it is null.
+// Sums over rows in fixed chunks. part(row, sums) adds a row's terms to `width` running sums. The sums of the
+// chunks are then added in order and go to y, unless it is null. `cost` is the number of elements read per
+// row.
 template <class F>
 void sum_over_rows(int64_t rows, int64_t width, int64_t cost, real* y, bool add, F part) {
   const int64_t size = larger(1, kGrain / larger(1, cost));

@@ -1,11 +1,11 @@
-// Cross-entropy from logits. A row keeps its largest logit and the sum of exponentials; the loss is
-// log(sum) - (target logit - largest), so logits of any size give the right digits.
+// Cross-entropy from logits. The statistics of a row are its largest logit and the sum of exponentials. The
+// loss is log(sum) - (target logit - largest logit), which keeps its digits for logits of any size.
 #include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
-// The number of targets that count.
+// The number of targets that are not ignored.
 int64_t counted(const int32_t* target, int64_t rows, int64_t ignore) {
   int64_t n = 0;
   for (int64_t i = 0; i < rows; ++i) n += target[i] != ignore;
@@ -23,8 +23,10 @@ real row_loss(const real* x, int64_t n, int64_t target, double smoothing, real t
   return (1 - s) * hard + s * soft;
 }
 
-// The gradients of some logits that are not the target; returned is the sum of their probabilities. out may be x.
-real other_gradients(const real* x, real top, real scale, real g, real soft, int64_t begin, int64_t end, real* out) {
+// Writes the gradients of logits other than the target's and returns the sum of their probabilities. out may
+// be x.
+real other_gradients(const real* x, real top, real scale, real g, real soft, int64_t begin, int64_t end,
+                     real* out) {
   real sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t j = begin; j < end; ++j) {
@@ -62,8 +64,8 @@ void cross_entropy(View logits, View target, const kernel::CrossEntropy& options
   loss.as<real>()[0] = options.mean && count > 0 ? total / static_cast<real>(count) : total;
 }
 
-// dlogits = dloss * (softmax - target distribution), over the count for the mean. At the target,
-// p - 1 is taken as minus the sum of the other p: it keeps its digits where p is nearly 1.
+// dlogits = dloss * (softmax - target distribution), divided by the number of targets for the mean. At the
+// target, p - 1 is computed as minus the sum of the other p, which keeps its digits if p is nearly 1.
 void cross_entropy_backward(View logits, View target, View stats, View dloss,
                             const kernel::CrossEntropy& options, MutView dlogits) {
   const int64_t n = logits.shape[-1], rows = target.shape.elements();

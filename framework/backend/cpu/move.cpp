@@ -9,7 +9,7 @@ void permute(View x, kernel::Axes axes, MutView y) {
     y.as<real>()[0] = x.as<real>()[0];
     return;
   }
-  int64_t step[kMaxRank];  // of x, in the order of y's axes
+  int64_t step[kMaxRank];  // strides of x along y's axes
   for (int i = 0; i < rank; ++i) {
     step[i] = 1;
     for (int j = axes.axis[i] + 1; j < rank; ++j) step[i] *= x.shape.dim[j];

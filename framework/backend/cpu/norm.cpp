@@ -1,7 +1,7 @@
-// Layer norm and RMS norm. Backward recomputes the normalised row from x and the row's statistics.
+// Layer norm and RMS norm. The backward pass recomputes the normalised row from x and the row's statistics.
 //
-// The mean is kept relative to the row's first element: differences of nearby floats are exact, so a
-// row with a large mean loses no digits and a constant row has a variance of exactly 0.
+// The mean is stored relative to the row's first element: differences of nearby floats are exact, so a row
+// with a large mean loses no digits, and a constant row has a variance of exactly 0.
 #include "bonsai/framework/backend/cpu/loops.h"
 #include "bonsai/framework/backend/norm.h"
 
@@ -12,7 +12,7 @@ namespace {
 using LayerStats = LayerNormStats<real>;
 using RmsStats = RmsNormStats<real>;
 
-// What rows need whose scale is not 1 is kept out of the way of the others.
+// Code for rows whose scale is not 1; not inlined, so that it does not slow down the others.
 [[gnu::noinline]] real* scaled_copy(const real* x, int64_t n, real scale) {
   auto* y = static_cast<real*>(take_scratch(static_cast<size_t>(n) * sizeof(real)));
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] * scale;
@@ -22,11 +22,11 @@ using RmsStats = RmsNormStats<real>;
   for (int64_t i = 0; i < n; ++i) dx[i] *= scale;
 }
 
-// A row times its scale: the row itself, unless the scale is not 1.
+// A row multiplied by its scale; no copy is made if the scale is 1.
 class ScaledRow {
  public:
   ScaledRow(const real* x, int64_t n, real by) : data(x), n_(n) {
-    // If the row is so large beside its tiny variance, all its elements are equal.
+    // If scaling overflows, the variance is tiny compared with the elements, so all elements are equal.
     if (by == 1 || x[0] * by - x[0] * by != 0) return;
     data = scaled_copy(x, n, by);
     scale = by;
@@ -44,7 +44,7 @@ class ScaledRow {
   int64_t n_;
 };
 
-// For a row that has been scaled, as are all below. Inlined, or a row's three numbers would go through memory.
+// This and the functions below take a scaled row. Always inlined, so that the statistics stay in registers.
 [[gnu::always_inline]] inline LayerStats layer_norm_stats(const real* in, int64_t n, real eps, real scale) {
   const real first = in[0];
   real sum = 0;
@@ -64,13 +64,13 @@ class ScaledRow {
   return {1 / math::sqrt(dot(in, in, n) / static_cast<real>(n) + eps * scale * scale), scale};
 }
 
-// One row's terms of the weight's gradient are added to dw, of the bias's to db; returned are the sums that dx needs.
-// The pointers are told apart here: a loop that must ask at run time whether they overlap is not vectorised.
+// Adds one row's terms to dw and db, and returns the sums that dx needs. The pointers are __restrict, because
+// a loop that needs overlap checks at run time is not vectorised.
 struct RowSums {
   real weighted, weighted_normal;
 };
-RowSums layer_norm_terms(const real* __restrict in, const real* __restrict d, const real* __restrict w, real mean,
-                         real rstd, int64_t n, real* __restrict dw, real* __restrict db) {
+RowSums layer_norm_terms(const real* __restrict in, const real* __restrict d, const real* __restrict w,
+                         real mean, real rstd, int64_t n, real* __restrict dw, real* __restrict db) {
   const real first = in[0];
   real sum = 0, sum_normal = 0;
 #pragma omp simd reduction(+ : sum, sum_normal)
@@ -94,9 +94,9 @@ void layer_norm_row(const real* __restrict in, const real* __restrict w, const r
     for (int64_t i = 0; i < n; ++i) y[i] = ((in[i] - first) - mean) * rstd * w[i];
 }
 
-// sum(w dy x)
-real rms_norm_terms(const real* __restrict in, const real* __restrict d, const real* __restrict w, real r, int64_t n,
-                    real* __restrict dw) {
+// Adds one row's terms to dw and returns sum(w dy x).
+real rms_norm_terms(const real* __restrict in, const real* __restrict d, const real* __restrict w, real r,
+                    int64_t n, real* __restrict dw) {
   real sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) {
@@ -118,7 +118,8 @@ void layer_norm(View x, View weight, View bias, double eps, MutView y, MutView s
     LayerStats s = layer_norm_stats(in, n, static_cast<real>(eps), 1);
     const ScaledRow scaled(in, n, row_scale(s.rstd));
     if (scaled.scale != 1) s = layer_norm_stats(scaled.data, n, static_cast<real>(eps), scaled.scale);
-    layer_norm_row(scaled.data, weight.as<real>(), bias.as<real>(), s.mean, s.rstd, n, y.as<real>() + row * n);
+    layer_norm_row(scaled.data, weight.as<real>(), bias.as<real>(), s.mean, s.rstd, n,
+                   y.as<real>() + row * n);
     stats.as<LayerStats>()[row] = s;
   });
 }
@@ -130,7 +131,7 @@ void layer_norm_backward(View x, View weight, View stats, View dy, MutView dx, G
   if (n == 0) return;
   const real* w = weight.as<real>();
   const int64_t size = larger(1, kGrain / larger(1, n)), tiles = tiles_of(rows, size);
-  Scratch partial(2 * tiles * n);  // of dweight and dbias
+  Scratch partial(2 * tiles * n);  // partial sums of dweight, then those of dbias
   run_tiles(tiles, [&](int64_t t) {
     real *dw = partial.data() + t * n, *db = dw + tiles * n;
     fill(dw, n, 0), fill(db, n, 0);

@@ -1,6 +1,6 @@
-// A register tile of C takes a whole depth of A and B before it is written. B lies packed in strips as wide as the
-// tile; A is read where it lies, or packed some rows at a time where it is transposed and its rows are far apart.
-// Goto & van de Geijn 2008, doi:10.1145/1356052.1356053
+// Matrix products by a micro-kernel that keeps an MR x NR tile of C in registers over KC steps of the inner
+// dimension. B is packed into panels of NR columns. A is read in place or, if it is transposed and its rows
+// are far apart, packed MC rows at a time. Goto & van de Geijn 2008, doi:10.1145/1356052.1356053
 #include "bonsai/framework/backend/cpu/product.h"
 
 #include <utility>
@@ -10,10 +10,9 @@
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
-constexpr int kRows = kTileRows, kColumns = kTileColumns;
-// Of what is packed at once: a strip of B stays in the nearest cache.
-constexpr int64_t kDepth = kTileVectors == 4 ? 128 : 256, kPanels = 48;
-constexpr int64_t kNear = 256;  // a transposed A whose rows are no further apart is read where it lies
+// Rows of B and rows of C per packed block: a KC x NR panel of B stays in the L1 cache.
+constexpr int64_t kKC = kNRVectors == 4 ? 128 : 256, kMC = 48;
+constexpr int64_t kNear = 256;  // a transposed A is read in place if its leading dimension is at most this
 
 struct Out {
   real* c;
@@ -24,8 +23,9 @@ struct Out {
   bool add;
 };
 
-// A vector of the tile, or the first `columns` elements of it.
-[[gnu::always_inline]] inline void write_vector(Vector sum, real* c, const real* bias, int64_t columns, bool add) {
+// Stores one vector of the tile, or only its first `columns` elements.
+[[gnu::always_inline]] inline void write_vector(Vector sum, real* c, const real* bias, int64_t columns,
+                                                bool add) {
   if (columns >= kLanes) {
     if (bias) sum += load(bias);
     if (add) sum += load(c);
@@ -68,19 +68,19 @@ template <int R, int V>
                    out.columns - v * kLanes, out.add);
 }
 
-// R rows from `from` on: `ld` apart; or side by side, and `ld` to the next of the depth. Of the strip the first V
-// vectors.
+// C (R, V vectors) from R rows of A, starting at `from`, and the first V vectors of a panel of B. Element (i,
+// p) of A is at from[i * ld + p] or, if `side_by_side` is true, at from[i + p * ld].
 template <bool side_by_side, int R, int V>
-void tile(int64_t depth, const real* from, int64_t ld, const real* strip, const Out& out) {
+void micro_kernel(int64_t depth, const real* from, int64_t ld, const real* panel, const Out& out) {
   Vector sum[R][V] = {};
   const real* a[R];
 #pragma GCC unroll 6
   for (int i = 0; i < R; ++i) a[i] = from + i * ld;
-#pragma GCC unroll 8  // fewer instructions beside the products: a core that is shared is slowed less
-  for (int64_t p = 0; p < depth; ++p, strip += kColumns) {
+#pragma GCC unroll 8  // reduces loop overhead, which counts if two threads share a core
+  for (int64_t p = 0; p < depth; ++p, panel += kNR) {
     Vector b[V];
 #pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) b[v] = load(strip + v * kLanes);
+    for (int v = 0; v < V; ++v) b[v] = load(panel + v * kLanes);
 #pragma GCC unroll 6
     for (int i = 0; i < R; ++i) {
       const real x = side_by_side ? from[p * ld + i] : a[i][p];
@@ -91,17 +91,17 @@ void tile(int64_t depth, const real* from, int64_t ld, const real* strip, const 
   write<R, V>(sum, out);
 }
 
-// of[(r - 1) * kTileVectors + v - 1]: of r rows and v vectors.
-using Tile = void (*)(int64_t, const real*, int64_t, const real*, const Out&);
-template <bool side_by_side, class = std::make_integer_sequence<int, kRows * kTileVectors>>
-struct Tiles;
+// of[(r - 1) * kNRVectors + v - 1] computes r rows and v vectors.
+using MicroKernel = void (*)(int64_t, const real*, int64_t, const real*, const Out&);
+template <bool side_by_side, class = std::make_integer_sequence<int, kMR * kNRVectors>>
+struct MicroKernels;
 template <bool side_by_side, int... i>
-struct Tiles<side_by_side, std::integer_sequence<int, i...>> {
-  static constexpr Tile of[] = {tile<side_by_side, i / kTileVectors + 1, i % kTileVectors + 1>...};
+struct MicroKernels<side_by_side, std::integer_sequence<int, i...>> {
+  static constexpr MicroKernel of[] = {micro_kernel<side_by_side, i / kNRVectors + 1, i % kNRVectors + 1>...};
 };
 
-// Rows (depth, count) as blocks (depth, width) of columns, `block` elements apart. A row is read from its beginning to
-// its end. The last vector is filled up with zeros.
+// Packs a matrix (depth, count) into blocks (depth, width), which start `block` elements apart. Reads each
+// row from beginning to end. Pads the last vector with zeros.
 template <int width>
 void pack_across(const real* from, int64_t ld, int64_t depth, int64_t count, real* out, int64_t block) {
   constexpr int64_t kRowsAhead = 8;
@@ -120,7 +120,7 @@ void pack_across(const real* from, int64_t ld, int64_t depth, int64_t count, rea
   }
 }
 
-// out[i * step + j] = in[j * ld + i] for eight by eight.
+// out[i * step + j] = in[j * ld + i] for an 8 x 8 block.
 template <class T>
 void transpose(const T* in, int64_t ld, T* out, int64_t step) {
   for (int i = 0; i < 8; ++i)
@@ -155,30 +155,31 @@ void transpose(const float* in, int64_t ld, float* out, int64_t step) {
 }
 #endif
 
-// Rows (count, depth) as one strip (depth, kColumns), the last vector filled up with zeros.
+// Packs a matrix (count, depth) into one panel (depth, kNR). Pads the last vector with zeros.
 void pack_along(const real* from, int64_t ld, int64_t depth, int64_t count, real* out) {
   const int64_t filled = whole_vectors(count), deep = depth / 8 * 8;
-  const int64_t whole = kColumns % 8 == 0 ? count / 8 * 8 : 0;  // of the columns
+  const int64_t whole = kNR % 8 == 0 ? count / 8 * 8 : 0;  // columns in 8 x 8 blocks
   for (int64_t e = 0; e < deep; e += 8)
-    for (int64_t i = 0; i < whole; i += 8) transpose(from + i * ld + e, ld, out + e * kColumns + i, kColumns);
+    for (int64_t i = 0; i < whole; i += 8) transpose(from + i * ld + e, ld, out + e * kNR + i, kNR);
   for (int64_t e = 0; e < depth; ++e)
     for (int64_t i = e < deep ? whole : 0; i < filled; ++i)
-      out[e * kColumns + i] = i < count ? from[i * ld + e] : 0;
+      out[e * kNR + i] = i < count ? from[i * ld + e] : 0;
 }
 
-// Columns [n, n + width) of a depth of op(B), as strips.
-void pack_strips(const Product& p, int64_t d, int64_t depth, int64_t n, int64_t width, real* out) {
+// Packs rows [d, d + depth) and columns [n, n + width) of op(B) into panels.
+void pack_panels(const Product& p, int64_t d, int64_t depth, int64_t n, int64_t width, real* out) {
   if (!p.b_transposed)
-    return pack_across<kColumns>(p.b + d * p.ldb + n, p.ldb, depth, width, out, depth * kColumns);
-  for (int64_t j = 0; j < width; j += kColumns) {
-    for (int64_t i = j + kColumns; i < smaller(width, j + 2 * kColumns); ++i)
+    return pack_across<kNR>(p.b + d * p.ldb + n, p.ldb, depth, width, out, depth * kNR);
+  for (int64_t j = 0; j < width; j += kNR) {
+    for (int64_t i = j + kNR; i < smaller(width, j + 2 * kNR); ++i)
       for (int64_t e = 0; e < depth; e += kLine)
         __builtin_prefetch(p.b + (n + i) * p.ldb + d + e);
-    pack_along(p.b + (n + j) * p.ldb + d, p.ldb, depth, smaller(kColumns, width - j), out + j * depth);
+    pack_along(p.b + (n + j) * p.ldb + d, p.ldb, depth, smaller(kNR, width - j), out + j * depth);
   }
 }
 
-// Of rows [m, m + rows) of C, the columns that are wanted and the depth in which A is not zero.
+// For rows [m, m + rows) of C: the columns that are needed, and the part of the inner dimension where A is
+// not zero.
 Range wanted(const Product& p, int64_t m, int64_t rows) {
   if (p.band.of != Band::c) return {0, p.n};
   return {m + p.band.begin, m + rows - 1 + p.band.end};
@@ -189,36 +190,37 @@ Range filled(const Product& p, int64_t m, int64_t rows) {
                         : Range{m + p.band.begin, m + rows - 1 + p.band.end};
 }
 
-// The part of a depth: rows of C, and the columns of some strips from n on.
-void multiply_strips(const Product& p, real alpha, bool add, int64_t d, int64_t depth, int64_t n,
-                     int64_t width, const real* strips, real* panels) {
+// Adds the products of rows [d, d + depth) of op(B) to columns [n, n + width) of C; `b_panels` are these
+// columns.
+void multiply_panels(const Product& p, real alpha, bool add, int64_t d, int64_t depth, int64_t n,
+                     int64_t width, const real* b_panels, real* a_block) {
   const bool packed = p.a_transposed && p.lda > kNear;
-  for (int64_t m = 0; m < p.m; m += kPanels) {
-    const int64_t height = smaller(kPanels, p.m - m);
+  for (int64_t m = 0; m < p.m; m += kMC) {
+    const int64_t height = smaller(kMC, p.m - m);
     if (packed)
-      pack_across<kPanels>(p.a + d * p.lda + m, p.lda, depth, height, panels, 0);
-    for (int64_t j = 0; j < width; j += kColumns)
-      for (int64_t i = 0; i < height; i += kRows) {
-        const int64_t rows = smaller(kRows, height - i);
+      pack_across<kMC>(p.a + d * p.lda + m, p.lda, depth, height, a_block, 0);
+    for (int64_t j = 0; j < width; j += kNR)
+      for (int64_t i = 0; i < height; i += kMR) {
+        const int64_t rows = smaller(kMR, height - i);
         const Range columns = wanted(p, m + i, rows), deep = filled(p, m + i, rows);
-        const int64_t taken = smaller(smaller(kColumns, width - j), columns.end - (n + j));
-        if (taken <= 0 || n + j + kColumns <= columns.begin) continue;
+        const int64_t taken = smaller(smaller(kNR, width - j), columns.end - (n + j));
+        if (taken <= 0 || n + j + kNR <= columns.begin) continue;
         const int64_t e = smaller(depth, larger(0, deep.begin - d));
         const int64_t length = larger(0, smaller(depth, deep.end - d) - e);
-        const real* strip = strips + j * depth + e * kColumns;
+        const real* panel = b_panels + j * depth + e * kNR;
         const Out out{p.c + (m + i) * p.ldc + n + j,
                       p.ldc,
                       taken,
                       p.bias && d == 0 ? p.bias + n + j : nullptr,
                       alpha,
                       add || d > 0};
-        const int64_t size = (rows - 1) * kTileVectors + (taken - 1) / kLanes;
+        const int64_t size = (rows - 1) * kNRVectors + (taken - 1) / kLanes;
         if (packed)
-          Tiles<true>::of[size](length, panels + e * kPanels + i, kPanels, strip, out);
+          MicroKernels<true>::of[size](length, a_block + e * kMC + i, kMC, panel, out);
         else if (p.a_transposed)
-          Tiles<true>::of[size](length, p.a + (d + e) * p.lda + m + i, p.lda, strip, out);
+          MicroKernels<true>::of[size](length, p.a + (d + e) * p.lda + m + i, p.lda, panel, out);
         else
-          Tiles<false>::of[size](length, p.a + (m + i) * p.lda + d + e, p.lda, strip, out);
+          MicroKernels<false>::of[size](length, p.a + (m + i) * p.lda + d + e, p.lda, panel, out);
       }
   }
 }
@@ -228,7 +230,8 @@ Vector pair_sums(Vector a, Vector b, std::integer_sequence<int, i...>) {
   return __builtin_shufflevector(a, b, 2 * i...) + __builtin_shufflevector(a, b, (2 * i + 1)...);
 }
 
-// Of as many vectors as one has lanes, each one's sum: lanes side by side are added until one is left.
+// The sums of the lanes of each vector, one sum per lane of the result; adds neighbouring lanes until one is
+// left.
 template <int n>
 [[gnu::always_inline]] inline Vector sums_of_lanes(const Vector (&x)[n]) {
   if constexpr (n == 1) {
@@ -242,7 +245,7 @@ template <int n>
   }
 }
 
-// Columns [n, n + kLanes) of C with a transposed B: the dot products of a row of A with rows of B.
+// Columns [n, n + kLanes) of C if B is transposed: dot products of rows of A with rows of B.
 void dots(const Product& p, real alpha, bool add, int64_t n) {
   const real* b[kLanes];
   for (int i = 0; i < kLanes; ++i) b[i] = p.b + smaller(n + i, p.n - 1) * p.ldb;
@@ -262,7 +265,8 @@ void dots(const Product& p, real alpha, bool add, int64_t n) {
   }
 }
 
-void no_depth(const Product& p, bool add, int64_t n_begin, int64_t n_end) {
+// C = bias, or C += bias: the product if k = 0.
+void init_c(const Product& p, bool add, int64_t n_begin, int64_t n_end) {
   for (int64_t i = 0; i < p.m; ++i)
     for (int64_t j = n_begin; j < n_end; ++j)
       p.c[i * p.ldc + j] = (add ? p.c[i * p.ldc + j] : 0) + (p.bias ? p.bias[j] : 0);
@@ -270,58 +274,58 @@ void no_depth(const Product& p, bool add, int64_t n_begin, int64_t n_end) {
 
 }  // namespace
 
-int64_t packed_elements(int64_t k, int64_t n) { return k * tiles_of(n, kColumns) * kColumns; }
+int64_t packed_elements(int64_t k, int64_t n) { return k * tiles_of(n, kNR) * kNR; }
 
-// Depth by depth, and within each strip by strip.
+// Packs KC rows of op(B) after the other, each as consecutive panels.
 void pack(const Product& p, real* packed) {
-  const int64_t all = tiles_of(p.n, kColumns) * kColumns;
-  if (!p.b_transposed) {  // a part is some whole rows of a depth, read from beginning to end
-    const int64_t rows = larger(8, kGrain / larger(1, all)), parts = tiles_of(kDepth, rows);
-    return run_tiles(tiles_of(p.k, kDepth) * parts, [&](int64_t t) {
-      const int64_t d = t / parts * kDepth, depth = smaller(kDepth, p.k - d), e = t % parts * rows;
+  const int64_t all = tiles_of(p.n, kNR) * kNR;
+  if (!p.b_transposed) {  // a part is some of the KC rows, each read from beginning to end
+    const int64_t rows = larger(8, kGrain / larger(1, all)), parts = tiles_of(kKC, rows);
+    return run_tiles(tiles_of(p.k, kKC) * parts, [&](int64_t t) {
+      const int64_t d = t / parts * kKC, depth = smaller(kKC, p.k - d), e = t % parts * rows;
       if (e < depth)
-        pack_across<kColumns>(p.b + (d + e) * p.ldb, p.ldb, smaller(rows, depth - e), p.n,
-                              packed + d * all + e * kColumns, depth * kColumns);
+        pack_across<kNR>(p.b + (d + e) * p.ldb, p.ldb, smaller(rows, depth - e), p.n,
+                         packed + d * all + e * kNR, depth * kNR);
     });
   }
-  // A part is some strips of a depth.
-  const int64_t strips = larger(1, kGrain / (kDepth * kColumns)), parts = tiles_of(p.n, strips * kColumns);
-  run_tiles(tiles_of(p.k, kDepth) * parts, [&](int64_t t) {
-    const int64_t d = t / parts * kDepth, depth = smaller(kDepth, p.k - d), n = t % parts * strips * kColumns;
-    pack_strips(p, d, depth, n, smaller(strips * kColumns, p.n - n), packed + d * all + n * depth);
+  // A part is some panels of the KC rows.
+  const int64_t panels = larger(1, kGrain / (kKC * kNR)), parts = tiles_of(p.n, panels * kNR);
+  run_tiles(tiles_of(p.k, kKC) * parts, [&](int64_t t) {
+    const int64_t d = t / parts * kKC, depth = smaller(kKC, p.k - d), n = t % parts * panels * kNR;
+    pack_panels(p, d, depth, n, smaller(panels * kNR, p.n - n), packed + d * all + n * depth);
   });
 }
 
 void own_product(const Product& p, real alpha, bool add, const real* packed, int64_t n_begin, int64_t n_end) {
-  alignas(64) real panels[kPanels * kDepth];
-  const int64_t all = tiles_of(p.n, kColumns) * kColumns;
-  if (p.k == 0) no_depth(p, add, n_begin, n_end);
-  for (int64_t d = 0; d < p.k; d += kDepth) {
-    const int64_t depth = smaller(kDepth, p.k - d);
-    multiply_strips(p, alpha, add, d, depth, n_begin, n_end - n_begin, packed + d * all + n_begin * depth,
-                    panels);
+  alignas(64) real a_block[kMC * kKC];
+  const int64_t all = tiles_of(p.n, kNR) * kNR;
+  if (p.k == 0) init_c(p, add, n_begin, n_end);
+  for (int64_t d = 0; d < p.k; d += kKC) {
+    const int64_t depth = smaller(kKC, p.k - d);
+    multiply_panels(p, alpha, add, d, depth, n_begin, n_end - n_begin, packed + d * all + n_begin * depth,
+                    a_block);
   }
 }
 
 void own_product(const Product& p, real alpha, bool add) {
-  alignas(64) real strips[kStrips * kDepth], panels[kPanels * kDepth];
-  if (p.k == 0) no_depth(p, add, 0, p.n);
-  for (int64_t d = 0; d < p.k; d += kDepth) {
-    const int64_t depth = smaller(kDepth, p.k - d);
-    for (int64_t n = 0; n < p.n; n += kStrips) {
-      const int64_t width = smaller(kStrips, p.n - n);
-      pack_strips(p, d, depth, n, width, strips);
-      multiply_strips(p, alpha, add, d, depth, n, width, strips, panels);
+  alignas(64) real b_panels[kNC * kKC], a_block[kMC * kKC];
+  if (p.k == 0) init_c(p, add, 0, p.n);
+  for (int64_t d = 0; d < p.k; d += kKC) {
+    const int64_t depth = smaller(kKC, p.k - d);
+    for (int64_t n = 0; n < p.n; n += kNC) {
+      const int64_t width = smaller(kNC, p.n - n);
+      pack_panels(p, d, depth, n, width, b_panels);
+      multiply_panels(p, alpha, add, d, depth, n, width, b_panels, a_block);
     }
   }
 }
 
-void few_rows_product(const Product& p, real alpha, bool add) {
+void gemv(const Product& p, real alpha, bool add) {
   if (p.b_transposed) {
     for (int64_t n = 0; n < p.n; n += kLanes) dots(p, alpha, add, n);
     return;
   }
-  no_depth(p, add, 0, p.n);
+  init_c(p, add, 0, p.n);
   for (int64_t m = 0; m < p.m; ++m) {
     real* __restrict c = p.c + m * p.ldc;
     for (int64_t e = 0; e < p.k; ++e) {

@@ -1,10 +1,10 @@
-// Reductions of one axis of (outer, n, inner). Large ones are cut into fixed chunks.
+// Reductions of the middle axis of (outer, n, inner). Long sums are split into chunks of fixed size.
 #include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 namespace {
 
-// The sum of a long row: chunks of kGrain, added in order.
+// The sum of a row; a long row is summed in chunks of kGrain elements, which are added in order.
 real long_sum(const real* x, int64_t n) {
   if (n <= kGrain) return sum_of(x, n);
   const int64_t tiles = tiles_of(n, kGrain);
@@ -57,7 +57,7 @@ void max(View x, MutView y) {
     for (int64_t k = 1; k < n; ++k)
       for (int64_t i = 0; i < inner; ++i) {
         const real v = in[k * inner + i];
-        out[i] = v > out[i] || v != v ? v : out[i];  // NaN stays
+        out[i] = v > out[i] || v != v ? v : out[i];  // NaN propagates
       }
   });
 }

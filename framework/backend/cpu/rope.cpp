@@ -1,4 +1,4 @@
-// Rotary positions: pairs of a row turned by an angle of its position.
+// Rotary position embedding: rotates pairs of a row's elements by angles that depend on its position.
 #include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {

@@ -1,4 +1,4 @@
-// Softmax and its logarithm: rows are independent. A row of only -inf gives zeros (softmax).
+// Softmax and log-softmax of rows. The softmax of a row of only -inf is zeros.
 #include "bonsai/framework/backend/cpu/loops.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
@@ -38,7 +38,8 @@ void log_softmax(View x, MutView y) {
   });
 }
 
-// dx = d - p sum(d). Where p is largest it may be nearly 1, and there dx = d sum(other p) - p sum(other d).
+// dx = d - p sum(d). The largest p may be nearly 1; its element is computed as dx = d sum(other p) - p
+// sum(other d).
 void log_softmax_backward(View y, View dy, MutView dx) {
   const int64_t n = y.shape[-1];
   for_rows(y.shape.rows(), n, [&](int64_t row) {
@@ -48,7 +49,7 @@ void log_softmax_backward(View y, View dy, MutView dx) {
     int64_t k = 0;
     for (int64_t i = 1; i < n; ++i)
       if (l[i] > l[k]) k = i;
-    if (n && l[k] == -math::infinity<real>) return fill(out, n, 0);  // a constant
+    if (n && l[k] == -math::infinity<real>) return fill(out, n, 0);  // a row of only -inf is constant
     real other_p = 0, other_d = 0;
     for (int64_t i = 0; i < n; ++i) {
       other_p += i == k ? real(0) : math::exp(l[i]);

@@ -1,4 +1,4 @@
-// Chooses the level of the f32 kernels at start: the best one that this processor runs, or the one
+// Chooses the level of the f32 kernels at startup: the highest one that this processor supports, or the one
 // that BONSAI_ISA names.
 #include "bonsai/framework/backend/cpu/table.h"
 
@@ -16,7 +16,7 @@
 
 namespace bonsai::cpu {
 
-// One function a level that was built; CMake defines BONSAI_EACH_LEVEL as LEVEL(v2) LEVEL(v3) ...
+// One pair of functions per level of this build; CMake defines BONSAI_EACH_LEVEL as LEVEL(v2) LEVEL(v3) ...
 #define LEVEL(name) namespace name { void fill_table(KernelTable& table); bool prefers_own(); }
 BONSAI_EACH_LEVEL
 #undef LEVEL
@@ -64,18 +64,20 @@ const Level& chosen_level() {
     names += std::string(" ") + level.name;
     const bool runs = runs_here(level.name);
     if (wanted && std::string(wanted) == level.name) {
-      check(runs, "backend", "BONSAI_ISA={} needs a processor that this one is not", wanted);
+      check(runs, "backend", "BONSAI_ISA={} is not supported by this processor", wanted);
       return level;
     }
     if (runs) best = &level;
   }
-  check(!wanted, "backend", "BONSAI_ISA={} is not a level of this build, which are{}", wanted ? wanted : "", names);
-  check(best != nullptr, "backend", "this processor is older than x86-64-v2, the lowest level of this build");
+  check(!wanted, "backend", "BONSAI_ISA={} is not a level of this build; choose one of:{}",
+        wanted ? wanted : "", names);
+  check(best != nullptr, "backend",
+        "this processor does not support x86-64-v2, the lowest level of this build");
   return *best;
 }
 
 KernelTable make_table(DType dtype, void (*fill)(KernelTable&)) {
-  use_own_blas();  // the self-check runs here, once
+  use_own_blas();  // runs the self-check once
   KernelTable table;
   table.for_each([&](const char* name, auto& kernel) {
     kernel.name = name;
@@ -96,10 +98,13 @@ const KernelTable& table(DType dtype) {
 
 const CpuInfo& info() {
   static const CpuInfo known = [] {
-    const auto by = [](bool own) { return own ? "own tiles" : "BLAS"; };
-    CpuInfo i{chosen_level().name, {}, {}, blas_description(),
-              fmt::format("f32 by {}, f64 by {}, up to four rows by own tiles", by(chosen_level().prefers_own()),
-                          by(f64::prefers_own()))};
+    const auto by = [](bool own) { return own ? "own micro-kernel" : "BLAS"; };
+    CpuInfo i{chosen_level().name,
+              {},
+              {},
+              blas_description(),
+              fmt::format("f32 by {}, f64 by {}, up to four rows by own GEMV",
+                          by(chosen_level().prefers_own()), by(f64::prefers_own()))};
     for (const Level& level : kLevels) {
       i.levels.push_back(level.name);
       if (runs_here(level.name)) i.runnable.push_back(level.name);

@@ -1,4 +1,4 @@
-// The CPU's kernel tables: f32 at the best level this processor runs, f64 at the lowest.
+// The CPU's kernel tables: f32 at the highest level that this processor supports, f64 at the lowest.
 #pragma once
 
 #include "bonsai/framework/backend/backend.h"

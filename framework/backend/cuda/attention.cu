@@ -4,18 +4,18 @@
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
 
-// Blocks that a multiprocessor should hold at a time, which bounds their registers; none spills at these.
+// Blocks per multiprocessor, which bounds the registers per thread. With these numbers no kernel spills.
 template <int D>
 constexpr int kForwardBlocks = sizeof(real) == 8 || D > 64 ? 2 : 3;
 
-// What a thread has of its four queries while forward walks.
+// A thread's running maximum, sum and result of its four queries.
 template <int D>
 struct Running {
-  real top[4], sum[4], out[4][D / 8];  // the sum is of this thread's keys alone
+  real top[4], sum[4], out[4][D / 8];  // `sum` covers only this thread's keys
 };
 
-// The products become exponentials in shared memory, and what is running is rescaled. NaN is no largest score, but it
-// gets into the sum. A row without any score yet has nothing to subtract.
+// Turns products into exponentials in shared memory and rescales the running values. The maximum ignores NaN,
+// but the sum becomes NaN. While the maximum is -inf, nothing is subtracted.
 template <int D>
 __device__ void soften(const Problem& a, const Place& at, int first_key, real (&s)[4][4], Running<D>& r,
                        real* weights) {
@@ -61,13 +61,14 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks<D>)
   bool loaded = false;
   for (int j = 0; j < a.keys; j += kKeys) {
     if (!tiles_meet(a, at.first, j)) continue;
-    __syncthreads();  // the tiles before have been read
+    __syncthreads();  // all threads have read the previous tiles
     load<kKeys, D>(tiles.v, rows_of(v, a.v, at.batch, kv_head, j, a.keys, a.d_v), at.column);
     real s[4][4];
-    products<D>(queries, rows_of(k, a.k, at.batch, kv_head, j, a.keys, a.d_k), tiles.q, tiles.k, loaded, false, s);
+    products<D>(queries, rows_of(k, a.k, at.batch, kv_head, j, a.keys, a.d_k), tiles.q, tiles.k, loaded,
+                false, s);
     loaded = true;
     soften<D>(a, at, j, s, r, tiles.weights);
-    __syncwarp();  // a row is written and read by one warp
+    __syncwarp();  // each row is written and read by one warp
     add_product<D>(tiles.weights, tiles.v, r.out);
   }
 #pragma unroll
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks<D>)
     const int query = at.first + down() + kDown * i;
     const real sum = row_reduce(r.sum[i], Sum{});
     if (query >= a.queries) continue;
-    const bool empty = r.top[i] == -math::infinity<real>;  // and the sum is 0, or NaN for a NaN among the scores
+    const bool empty = r.top[i] == -math::infinity<real>;  // the sum is then 0, or NaN if a score is NaN
     const real factor = empty ? sum : 1 / sum;
     real* out = y + at.batch * a.y.batch + at.head * a.y.head + query * a.y.row;
     for (int c = 0; c < D / 8; ++c) {

@@ -1,28 +1,34 @@
-// Attention in tiles, after FlashAttention (Dao et al. 2022, arXiv:2205.14135): the scores of 64 queries and 32 keys
-// at a time live in registers and shared memory, so no (Tq, Tk) tensor is ever written.
+// Attention in tiles, after FlashAttention (Dao et al. 2022, arXiv:2205.14135). The scores of 64 queries and
+// 32 keys at a time are in registers and shared memory, so no (Tq, Tk) tensor is ever written.
 //
-// Forward. A block owns 64 queries and walks over the keys. Of each query it keeps the largest score so far m, the sum
-// of exponentials l and the unfinished result o, and rescales them when a tile brings a larger score m':
-//   l' = l e^(m - m') + sum e^(s - m')    o' = o e^(m - m') + e^(s - m') v    at last y = o / l; (m, l) are kept.
-// Backward. The weights are recomputed, p = e^(s - m) / l, and with dp = dy v^T, ds = p (dp - sum(p dp)):
-//   dq = scale ds k        by a block for 64 queries, which walks twice: sum(p dp) must be known first;
-//   dk = scale ds^T q, dv = p^T dy    by a block for 32 keys, which walks over the queries of all heads that read them;
-//   dbias = ds             by a block for one tile of the bias, which walks over all that the bias is broadcast to.
-// So each result has one owner, who sums in a fixed order: the same bits each time, without atomics.
+// Forward. A block owns 64 queries and iterates over the keys. For each query it has the running maximum m of
+// the scores, the sum l of exponentials and the unnormalised result o. It rescales them when a tile has a
+// larger score m':
+//   l' = l e^(m - m') + sum e^(s - m'),  o' = o e^(m - m') + e^(s - m') v.
+// Finally y = o / l; (m, l) are stored.
+// Backward. The weights are recomputed, p = e^(s - m) / l. With dp = dy v^T and ds = p (dp - sum(p dp)):
+//   dq = scale ds k: a block owns 64 queries and iterates over the keys twice, the first time for sum(p dp);
+//   dk = scale ds^T q, dv = p^T dy: a block owns 32 keys and iterates over the queries of all heads that read
+//     them;
+//   dbias = ds: a block owns one tile of the bias and iterates over all that the bias is broadcast to.
+// Each result thus has one owner, which sums in a fixed order: results are bit-identical every time, without
+// atomics.
 //
-// A tile holds D columns: the smallest of 32, 64, 128 that is enough for a head. A wider head is taken in chunks: the
-// products of queries and keys add chunk to chunk, and each block owns one chunk of a result's columns.
+// A tile has D columns: the smallest of 32, 64 and 128 that holds the width of a head. A wider head is split
+// into chunks: the products of queries and keys are summed over the chunks, and each block owns one chunk of
+// the result's columns.
 #pragma once
 
 #include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 
-inline constexpr int kQueries = 64, kKeys = 32;  // of a tile
-// Threads lie in 16 rows of 8; one has the 4 x 4 scores of queries y + 16 i and of keys 4 x + j. A row's 8 threads are
-// in one warp.
+inline constexpr int kQueries = 64, kKeys = 32;  // per tile
+// The threads form 16 rows of 8. Thread (x, y) has the 4 x 4 scores of queries y + 16 i and keys 4 x + j. The
+// 8 threads of a row are in one warp.
 inline constexpr int kThreads = 128, kAcross = 8, kDown = 16;
-// Rows in shared memory are padded, so that threads which read below each other meet other banks.
+// Rows in shared memory are padded, so that threads that read the same column of different rows use different
+// banks.
 inline constexpr int kWeightRow = kKeys + 4;
 template <int D>
 inline constexpr int kRow = D + 4;
@@ -30,8 +36,8 @@ inline constexpr int kWidest = sizeof(real) == 4 ? 128 : 64;
 
 __device__ inline int across() { return static_cast<int>(threadIdx.x) % kAcross; }
 __device__ inline int down() { return static_cast<int>(threadIdx.x) / kAcross; }
-// Keys 4 x + j of a tile lie in row x + 8 j of shared memory: neighbours in a row of the scores belong to one thread,
-// which draws their random words together, and the rows that a warp reads at once are neighbours.
+// Key 4 x + j of a tile is in row x + 8 j of shared memory. Adjacent scores thus belong to one thread, which
+// draws their random words together, while the rows that a warp reads at the same time are adjacent.
 __device__ inline int row_of_key(int key) { return key % 4 * kAcross + key / 4; }
 __device__ inline int key_of_row(int row) { return row % kAcross * 4 + row / kAcross; }
 
@@ -44,11 +50,11 @@ __device__ inline Pack<N> pack(const real* x) {
   return *reinterpret_cast<const Pack<N>*>(x);
 }
 
-// An Attention with its numbers in the kernels' own types.
+// The arguments of Attention, with its numbers in the types that the kernels use.
 struct Problem : kernel::Attention {
-  real factor, cap;    // the scale and the soft cap
-  uint64_t threshold;  // of dropout: words from it on are kept, and the weights multiplied by
-  real kept;
+  real factor, cap;    // scale and logit_softcap
+  uint64_t threshold;  // dropout keeps a weight if its random word is at least this,
+  real kept;           // and multiplies it by this
 };
 
 inline Problem problem_of(const kernel::Attention& a) {
@@ -56,20 +62,20 @@ inline Problem problem_of(const kernel::Attention& a) {
           a.dropout < 1 ? static_cast<real>(1 / (1 - a.dropout)) : real(0)};
 }
 
-// Rows of one head, from a tile's first on.
+// The rows of one head, beginning with the first row of a tile.
 struct Rows {
   const real* data;
   int64_t step;
   int count, width;
 };
 
-__device__ inline Rows rows_of(const real* x, const kernel::Heads& h, int batch, int head, int first, int64_t rows,
-                               int64_t width) {
+__device__ inline Rows rows_of(const real* x, const kernel::Heads& h, int batch, int head, int first,
+                               int64_t rows, int64_t width) {
   return {x + batch * h.batch + head * h.head + first * h.row, h.row, static_cast<int>(rows) - first,
           static_cast<int>(width)};
 }
 
-// What a block owns: some rows and a chunk of columns of one head.
+// What a block owns: some rows, and a chunk of columns, of one head.
 struct Place {
   int batch, head, first, column;
 };
@@ -79,10 +85,12 @@ __host__ __device__ int chunks_of(int64_t width) {
   return width <= D ? 1 : static_cast<int>((width + D - 1) / D);
 }
 
-// Blocks are numbered with the tiles of a head far apart; `last_first` begins with the last of them, which under a
-// causal mask see the most keys: the long ones should not come last.
+// The place of this block. The first blocks have the first tile of every head; if `last_first` is true, the
+// last tile, since the last tiles see the most keys under a causal mask, and the longest blocks should start
+// first.
 template <int D>
-__device__ inline Place place_of_block(int chunks, int64_t heads, int64_t batches, int rows, bool last_first) {
+__device__ inline Place place_of_block(int chunks, int64_t heads, int64_t batches, int rows,
+                                       bool last_first) {
   const int all = chunks * static_cast<int>(heads) * static_cast<int>(batches);
   const int block = static_cast<int>(blockIdx.x), tile = block / all;
   const int at = last_first ? static_cast<int>(gridDim.x) / all - 1 - tile : tile;
@@ -90,7 +98,7 @@ __device__ inline Place place_of_block(int chunks, int64_t heads, int64_t batche
   return {block % all / chunks / static_cast<int>(heads), head, at * rows, column * D};
 }
 
-// The shared memory of a block. Forward has no tile of dy.
+// The shared memory of a block. The forward pass has no tile of dy.
 template <int D>
 struct Tiles {
   real *weights, *k, *v, *q, *dy;
@@ -106,7 +114,7 @@ struct Tiles {
   }
 };
 
-// D columns of a tile's rows from `column` on; 0 where there is none.
+// Loads D columns of a tile's rows, starting at `column`; fills missing rows and columns with 0.
 template <int kCount, int D>
 __device__ inline void load(real* tile, const Rows& x, int column) {
   const int c = static_cast<int>(threadIdx.x) % D;
@@ -118,7 +126,7 @@ __device__ inline void load(real* tile, const Rows& x, int column) {
   }
 }
 
-// s += q k^T over the first columns of two tiles.
+// s += q k^T over the first `columns` columns of two tiles.
 template <int D>
 __device__ inline void add_scores(const real* queries, const real* keys, int columns, real (&s)[4][4]) {
   for (int c = 0; c < columns; c += 4) {
@@ -134,15 +142,16 @@ __device__ inline void add_scores(const real* queries, const real* keys, int col
   }
 }
 
-// s = q k^T, chunk by chunk. What a tile holds already may be kept where one chunk is all.
+// s = q k^T, chunk by chunk. keep_q and keep_k: the tile is already loaded; ignored if there is more than one
+// chunk.
 template <int D>
-__device__ inline void products(const Rows& q, const Rows& k, real* q_tile, real* k_tile, bool keep_q, bool keep_k,
-                                real (&s)[4][4]) {
+__device__ inline void products(const Rows& q, const Rows& k, real* q_tile, real* k_tile, bool keep_q,
+                                bool keep_k, real (&s)[4][4]) {
   for (int i = 0; i < 4; ++i)
     for (int j = 0; j < 4; ++j) s[i][j] = 0;
   int column = 0;
   do {
-    if (column > 0) __syncthreads();  // the chunk before has been read
+    if (column > 0) __syncthreads();  // all threads have read the previous chunk
     if (!keep_q || q.width > D) load<kQueries, D>(q_tile, q, column);
     if (!keep_k || k.width > D) load<kKeys, D>(k_tile, k, column);
     __syncthreads();
@@ -151,7 +160,8 @@ __device__ inline void products(const Rows& q, const Rows& k, real* q_tile, real
   } while (column < q.width);
 }
 
-// out (64 queries, D) += weights (64 queries, 32 keys) x (32 keys, D); a thread has columns 32 n + 4 x + (0..3).
+// out (64 queries, D) += weights (64 queries, 32 keys) * x (32 keys, D). A thread has columns 32 n + 4 x +
+// (0..3).
 template <int D>
 __device__ inline void add_product(const real* weights, const real* x, real (&out)[4][D / 8]) {
   for (int j = 0; j < kKeys; j += 4) {
@@ -166,10 +176,11 @@ __device__ inline void add_product(const real* weights, const real* x, real (&ou
   }
 }
 
-// out (32 keys, D) += weights^T (32 keys, 64 queries) x (64 queries, D). Here threads lie in 8 rows of 16: one has the
-// keys in rows 4 y + (0..3) of a tile.
+// out (32 keys, D) += weights^T (32 keys, 64 queries) * x (64 queries, D). Here the threads form 8 rows of
+// 16, and a thread has the keys in rows 4 y + (0..3) of a tile.
 template <int D>
-__device__ inline void add_transposed(const real* weights, const real* x, int queries, real (&out)[4][D / 16]) {
+__device__ inline void add_transposed(const real* weights, const real* x, int queries,
+                                      real (&out)[4][D / 16]) {
   constexpr int kPack = D / 16 < 4 ? D / 16 : 4;
   const int column = static_cast<int>(threadIdx.x) % 16 * kPack, row = static_cast<int>(threadIdx.x) / 16 * 4;
   for (int i = 0; i < queries; ++i) {
@@ -182,14 +193,14 @@ __device__ inline void add_transposed(const real* weights, const real* x, int qu
   }
 }
 
-// Over the 8 threads of a row of scores.
+// Reduces over the 8 threads of a row of scores.
 template <class T, class F>
 __device__ inline T row_reduce(T v, F f) {
   for (int o = kAcross / 2; o > 0; o /= 2) v = f(v, __shfl_xor_sync(kAllLanes, v, o));
   return v;
 }
 
-// Whether, by their positions, a query of the tile from i on may see a key of the tile from j on.
+// Whether any query of the tile at i may see any key of the tile at j by position.
 __device__ inline bool tiles_meet(const Problem& a, int i, int j) {
   const int queries = static_cast<int>(a.queries), keys = static_cast<int>(a.keys);
   const int window = static_cast<int>(a.window);
@@ -204,10 +215,11 @@ __device__ inline bool hidden(const Problem& a, int batch, int i, int j) {
   if (i >= queries || j >= keys || (a.causal && distance < 0)) return true;
   if (window > 0 && (distance >= window || distance <= -window)) return true;
   if (a.padding_mask && a.padding_mask[batch * a.keys + j] == 0) return true;
-  return a.query_segment_ids && a.query_segment_ids[batch * a.queries + i] != a.key_segment_ids[batch * a.keys + j];
+  return a.query_segment_ids &&
+         a.query_segment_ids[batch * a.queries + i] != a.key_segment_ids[batch * a.keys + j];
 }
 
-// The score that comes from a product q k^T; `slope` is what the soft cap leaves of a change: 1 - tanh^2.
+// A score and its derivative `slope` with respect to scale * q k^T: 1 - tanh^2 if there is a softcap, else 1.
 struct Score {
   real value, slope;
 };
@@ -228,7 +240,8 @@ __device__ inline Score score(const Problem& a, int batch, int head, int i, int 
   return s;
 }
 
-// The factors of the weights of query i and keys j ... j + 3: 0 where dropped. Their words are in one or two blocks.
+// The dropout factors of the weights of query i and keys j ... j + 3; 0 for a dropped weight. Their random
+// words are in one or two Philox blocks.
 __device__ inline void draw(const Problem& a, int batch, int head, int i, int j, real (&factor)[4]) {
   for (int n = 0; n < 4; ++n) factor[n] = 1;
   if (a.threshold == 0) return;
@@ -251,7 +264,8 @@ __device__ inline real dropped(real x, real factor) { return factor > 0 ? x * fa
 inline const real* in(const kernel::Heads& h) { return static_cast<const real*>(h.data); }
 inline real* out(const kernel::Heads& h) { return static_cast<real*>(h.data); }
 
-// Of a class of head sizes; where the device's memory is too small for its tiles, a smaller class goes in chunks.
+// Whether a block can have this much shared memory. If not, a smaller D is used and heads are split into
+// chunks.
 inline bool holds(size_t smem) { return smem <= shared_memory(); }
 
 template <class... P, class... A>

@@ -4,16 +4,16 @@
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
 
-// Blocks that a multiprocessor should hold at a time, which bounds their registers; none spills at these.
+// Blocks per multiprocessor, which bounds the registers per thread. With these numbers no kernel spills.
 template <int D>
 constexpr int kBackwardBlocks = sizeof(real) == 8 || D > 64 ? 2 : 3;
 
-// What the gradients are made from.
+// The inputs of the gradients.
 struct Given {
   const real *q, *k, *v, *dy, *stats;
 };
 
-// Of a query: p = e^(s - top) scale, and the mean of dp by these weights.
+// The statistics of a query: p = e^(s - top) scale, and `mean` = sum(p dp).
 struct Row {
   real top, scale;
   double mean;
@@ -23,22 +23,23 @@ __device__ int64_t row_index(const Problem& a, int batch, int head, int query) {
   return (batch * a.heads + head) * a.queries + query;
 }
 
-// Without means: 0.
-__device__ void read_rows(const Problem& a, const real* stats, const double* means, int batch, int head, int first,
-                          Row (&rows)[4]) {
+// `means` may be null; the means are then 0.
+__device__ void read_rows(const Problem& a, const real* stats, const double* means, int batch, int head,
+                          int first, Row (&rows)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int query = first + down() + kDown * i;
-    rows[i] = {0, 1, 0};  // a row of only -inf, or none: all weights are 0
+    rows[i] = {0, 1, 0};  // for a row of only -inf and for a missing row: all weights are 0
     if (query >= a.queries) continue;
     const int64_t row = row_index(a, batch, head, query);
-    if (stats[2 * row] != -math::infinity<real>) rows[i].top = stats[2 * row], rows[i].scale = 1 / stats[2 * row + 1];
+    if (stats[2 * row] != -math::infinity<real>)
+      rows[i].top = stats[2 * row], rows[i].scale = 1 / stats[2 * row + 1];
     if (means) rows[i].mean = means[row];
   }
 }
 
 struct Tile {
-  int batch, head, query, key;  // the first ones
+  int batch, head, query, key;  // `query` and `key` are its first ones
 };
 
 // s = q k^T and dp = dy v^T of one tile.
@@ -47,17 +48,17 @@ __device__ void both_products(const Problem& a, const kernel::Heads& dy, const G
                               const Tiles<D>& tiles, bool keep_queries, bool keep_keys, real (&s)[4][4],
                               real (&dp)[4][4]) {
   const int kv_head = t.head / static_cast<int>(a.heads / a.kv_heads);
-  __syncthreads();  // the tiles before have been read
+  __syncthreads();  // all threads have read the previous tiles
   products<D>(rows_of(given.q, a.q, t.batch, t.head, t.query, a.queries, a.d_k),
-              rows_of(given.k, a.k, t.batch, kv_head, t.key, a.keys, a.d_k), tiles.q, tiles.k, keep_queries, keep_keys,
-              s);
+              rows_of(given.k, a.k, t.batch, kv_head, t.key, a.keys, a.d_k), tiles.q, tiles.k, keep_queries,
+              keep_keys, s);
   products<D>(rows_of(given.dy, dy, t.batch, t.head, t.query, a.queries, a.d_v),
-              rows_of(given.v, a.v, t.batch, kv_head, t.key, a.keys, a.d_v), tiles.dy, tiles.v, keep_queries, keep_keys,
-              dp);
+              rows_of(given.v, a.v, t.batch, kv_head, t.key, a.keys, a.d_v), tiles.dy, tiles.v, keep_queries,
+              keep_keys, dp);
 }
 
-// f(i, j, p, dp, factor, slope) for each of a thread's scores: its weight, the weight's gradient behind dropout, the
-// factor that dropout has for it, the slope of the soft cap.
+// Calls f(i, j, p, dp, factor, slope) for each of a thread's scores: the weight p, its gradient dp including
+// dropout, its dropout factor, and the derivative of the softcap.
 template <class F>
 __device__ void each_weight(const Problem& a, const Tile& t, const Row (&rows)[4], const real (&s)[4][4],
                             const real (&dp)[4][4], F f) {
@@ -76,12 +77,12 @@ __device__ void each_weight(const Problem& a, const Tile& t, const Row (&rows)[4
   }
 }
 
-// ds = p (dp - mean); the difference cancels where one p is nearly 1, hence double.
+// ds = p (dp - mean). In double, because the difference cancels if one p is nearly 1.
 __device__ real score_gradient(real p, real dp, const Row& row) {
   return static_cast<real>((static_cast<double>(dp) - row.mean) * static_cast<double>(p));
 }
 
-// The means of a block's queries: sum(p dp), in f32 divided by the weights' own sum, which is 1 only to its rounding.
+// The means sum(p dp) of a block's queries; in f32 divided by sum(p), which is 1 only up to rounding.
 template <int D>
 __device__ void find_means(const Problem& a, const kernel::Heads& dy, const Given& given, const Place& at,
                            const Tiles<D>& tiles, Row (&rows)[4]) {
@@ -105,11 +106,11 @@ __device__ void find_means(const Problem& a, const kernel::Heads& dy, const Give
   }
 }
 
-// dq = scale ds k; writes the means for the kernels after it.
+// dq = scale ds k. Also writes the means, which the next kernels read.
 template <int D>
 __global__ void __launch_bounds__(kThreads, kBackwardBlocks<D>)
-    query_gradients(Problem a, kernel::AttentionGradients d, const real* q, const real* k, const real* v, const real* dy,
-                    const real* stats, double* means, real* dq) {
+    query_gradients(Problem a, kernel::AttentionGradients d, const real* q, const real* k, const real* v,
+                    const real* dy, const real* stats, double* means, real* dq) {
   GPU_DYN_SMEM(real, shared);
   const Tiles<D> tiles(shared);
   const Given given{q, k, v, dy, stats};
@@ -129,9 +130,10 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks<D>)
     });
     if (a.d_k > D) {
       __syncthreads();
-      load<kKeys, D>(tiles.k,
-                     rows_of(k, a.k, t.batch, t.head / static_cast<int>(a.heads / a.kv_heads), j, a.keys, a.d_k),
-                     at.column);
+      load<kKeys, D>(
+          tiles.k,
+          rows_of(k, a.k, t.batch, t.head / static_cast<int>(a.heads / a.kv_heads), j, a.keys, a.d_k),
+          at.column);
     }
     __syncthreads();
     add_product<D>(tiles.weights, tiles.k, out);
@@ -149,30 +151,32 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks<D>)
   }
 }
 
-// Columns of a block's keys, as add_transposed has them.
+// Stores columns of a block's keys from the layout of add_transposed.
 template <int D>
-__device__ void store_keys(const real (&x)[4][D / 16], real factor, const Place& at, int64_t keys, int64_t width,
-                           const kernel::Heads& h, real* out) {
+__device__ void store_keys(const real (&x)[4][D / 16], real factor, const Place& at, int64_t keys,
+                           int64_t width, const kernel::Heads& h, real* out) {
   constexpr int kPack = D / 16 < 4 ? D / 16 : 4;
   for (int n = 0; n < 4; ++n) {
     const int64_t key = at.first + key_of_row(static_cast<int>(threadIdx.x) / 16 * 4 + n);
     real* own = out + at.batch * h.batch + at.head * h.head + key * h.row;
     for (int c = 0; c < D / 16; ++c) {
-      const int column = at.column + 16 * (c / kPack * kPack) + static_cast<int>(threadIdx.x) % 16 * kPack + c % kPack;
+      const int column =
+          at.column + 16 * (c / kPack * kPack) + static_cast<int>(threadIdx.x) % 16 * kPack + c % kPack;
       if (key < keys && column < width) own[column] = x[n][c] * factor;
     }
   }
 }
 
-// dv = (m p)^T dy with dropout's mask m, dk = scale ds^T q; the head of `at` is one of keys and values.
+// dv = (m p)^T dy with the dropout mask m, and dk = scale ds^T q. The head of `at` is a key/value head.
 template <int D>
 __global__ void __launch_bounds__(kThreads, kBackwardBlocks<D>)
-    key_gradients(Problem a, kernel::AttentionGradients d, const real* q, const real* k, const real* v, const real* dy,
-                  const real* stats, const double* means, real* dk, real* dv) {
+    key_gradients(Problem a, kernel::AttentionGradients d, const real* q, const real* k, const real* v,
+                  const real* dy, const real* stats, const double* means, real* dk, real* dv) {
   GPU_DYN_SMEM(real, shared);
   const Tiles<D> tiles(shared);
   const Given given{q, k, v, dy, stats};
-  const Place at = place_of_block<D>(chunks_of<D>(a.d_k > a.d_v ? a.d_k : a.d_v), a.kv_heads, a.batch, kKeys, false);
+  const Place at =
+      place_of_block<D>(chunks_of<D>(a.d_k > a.d_v ? a.d_k : a.d_v), a.kv_heads, a.batch, kKeys, false);
   const int group = static_cast<int>(a.heads / a.kv_heads), queries = static_cast<int>(a.queries);
   real own_dk[4][D / 16] = {}, own_dv[4][D / 16] = {};
   bool loaded = false;
@@ -208,9 +212,10 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks<D>)
   store_keys<D>(own_dv, 1, at, a.keys, a.d_v, d.dv, dv);
 }
 
-// Adds the sums of a block's tile to its part of dbias; where queries or keys share an element, over them first. Keys
-// before queries: a row of ds has the sum 0, so its keys cancel.
-__device__ void add_to_bias(const Problem& a, const Tile& t, const real (&sums)[4][4], real* tile, real* dbias) {
+// Adds the sums of a block's tile to its part of dbias. If keys or queries share an element of the bias,
+// first sums over them: over keys before queries, because a row of ds sums to 0.
+__device__ void add_to_bias(const Problem& a, const Tile& t, const real (&sums)[4][4], real* tile,
+                            real* dbias) {
   const int64_t(&step)[4] = a.bias_step;
   const int own = static_cast<int>(threadIdx.x), rows = step[2] ? kQueries : 1, columns = step[3] ? kKeys : 1;
   __syncthreads();
@@ -231,7 +236,7 @@ __device__ void add_to_bias(const Problem& a, const Tile& t, const real (&sums)[
   }
 }
 
-// Where a walk begins, ends, and how far it goes at a time, along an axis that a bias has or that it is broadcast over.
+// A block's range of indices along one axis: one tile if the bias has this axis, else all of the axis.
 struct Walk {
   int begin, end, step;
 };
@@ -240,11 +245,13 @@ __device__ Walk walk(int64_t bias_step, int own, int64_t size, int each) {
   return {own * each, own * each + 1, each};
 }
 
-// dbias += ds: one block for one tile of one head, or for all of an axis of which the bias has but one.
+// dbias += ds. A block owns one tile of one head of the bias, and covers all of an axis over which the bias
+// is broadcast.
 template <int D>
 __global__ void __launch_bounds__(kThreads, kBackwardBlocks<D>)
-    bias_gradients(Problem a, kernel::AttentionGradients d, const real* q, const real* k, const real* v, const real* dy,
-                   const real* stats, const double* means, real* dbias, int batches, int heads, int key_tiles) {
+    bias_gradients(Problem a, kernel::AttentionGradients d, const real* q, const real* k, const real* v,
+                   const real* dy, const real* stats, const double* means, real* dbias, int batches,
+                   int heads, int key_tiles) {
   GPU_DYN_SMEM(real, shared);
   const Tiles<D> tiles(shared);
   const Given given{q, k, v, dy, stats};
@@ -264,8 +271,9 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks<D>)
           real s[4][4], dp[4][4];
           read_rows(a, stats, means, t.batch, t.head, t.query, rows);
           both_products<D>(a, d.dy, given, t, tiles, false, false, s, dp);
-          each_weight(a, t, rows, s, dp,
-                      [&](int i, int j, real p, real dp, real, real) { sums[i][j] += score_gradient(p, dp, rows[i]); });
+          each_weight(a, t, rows, s, dp, [&](int i, int j, real p, real dp, real, real) {
+            sums[i][j] += score_gradient(p, dp, rows[i]);
+          });
         }
   add_to_bias(a, {over_batch.begin, over_heads.begin, queries.begin, keys.begin}, sums, tiles.weights, dbias);
 }
@@ -277,15 +285,15 @@ void backward(const kernel::Attention& a, const kernel::AttentionGradients& d) {
   const real *q = in(a.q), *k = in(a.k), *v = in(a.v), *dy = in(d.dy), *stats = static_cast<real*>(a.stats);
   Scratch scratch((a.batch * a.heads * a.queries + 1) * static_cast<int64_t>(sizeof(double)));
   double* means = scratch.as<double>();
-  launch_tiles(query_tiles * a.batch * a.heads * chunks_of<D>(a.d_k), smem, query_gradients<D>, problem_of(a), d, q, k,
-               v, dy, stats, means, out(d.dq));
-  launch_tiles(key_tiles * a.batch * a.kv_heads * chunks_of<D>(a.d_k > a.d_v ? a.d_k : a.d_v), smem, key_gradients<D>,
-               problem_of(a), d, q, k, v, dy, stats, means, out(d.dk), out(d.dv));
+  launch_tiles(query_tiles * a.batch * a.heads * chunks_of<D>(a.d_k), smem, query_gradients<D>, problem_of(a),
+               d, q, k, v, dy, stats, means, out(d.dq));
+  launch_tiles(key_tiles * a.batch * a.kv_heads * chunks_of<D>(a.d_k > a.d_v ? a.d_k : a.d_v), smem,
+               key_gradients<D>, problem_of(a), d, q, k, v, dy, stats, means, out(d.dk), out(d.dv));
   if (!d.dbias || a.batch * a.heads * a.queries * a.keys == 0) return;
   const int64_t batches = a.bias_step[0] ? a.batch : 1, heads = a.bias_step[1] ? a.heads : 1;
   const int64_t across = a.bias_step[3] ? key_tiles : 1, down = a.bias_step[2] ? query_tiles : 1;
-  launch_tiles(batches * heads * across * down, smem, bias_gradients<D>, problem_of(a), d, q, k, v, dy, stats, means,
-               static_cast<real*>(d.dbias), batches, heads, across);
+  launch_tiles(batches * heads * across * down, smem, bias_gradients<D>, problem_of(a), d, q, k, v, dy, stats,
+               means, static_cast<real*>(d.dbias), batches, heads, across);
 }
 
 }  // namespace

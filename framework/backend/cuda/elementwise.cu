@@ -1,4 +1,4 @@
-// Elementwise kernels, with and without broadcasting: one thread an element.
+// Elementwise kernels with and without broadcasting, one thread per element.
 #include "bonsai/framework/backend/cuda/loops.h"
 #include "bonsai/framework/backend/elementwise.h"
 #include "bonsai/framework/backend/layout.h"
@@ -6,7 +6,7 @@
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
 
-// Where operand k has the element that goes with element i of the output.
+// The offset of operand k's element for element i of the output.
 __device__ int64_t place(const Layout& l, int k, int64_t i) {
   int64_t at = 0;
   for (int axis = l.rank - 1; axis >= 0; --axis) {
@@ -35,7 +35,8 @@ __global__ void broadcast_pairs(const real* a, const real* b, real* out, int64_t
   if (i < n) out[i] = f(a[place(l, 0, i)], b[place(l, 1, i)]);
 }
 
-__global__ void choose(const int32_t* condition, const real* a, const real* b, real* out, int64_t n, Layout l) {
+__global__ void choose(const int32_t* condition, const real* a, const real* b, real* out, int64_t n,
+                       Layout l) {
   const int64_t i = element();
   if (i < n) out[i] = condition[place(l, 0, i)] ? a[place(l, 1, i)] : b[place(l, 2, i)];
 }
@@ -45,7 +46,7 @@ __global__ void fill_with(real* y, int64_t n, real value) {
   if (i < n) y[i] = value;
 }
 
-// A thread takes the four elements of a block of random words.
+// Each thread handles four elements, which use one block of random words.
 __global__ void drop(const real* x, real* y, int64_t n, RandomKey key, uint64_t threshold, real keep) {
   const int64_t block = element();
   if (4 * block >= n) return;
@@ -104,7 +105,8 @@ void each(View x, MutView y, F f) {
 }
 template <class F>
 void each(View a, View b, MutView y, F f) {
-  launch_elements(y.shape.elements(), pairs<F>, a.as<real>(), b.as<real>(), y.as<real>(), y.shape.elements(), f);
+  launch_elements(y.shape.elements(), pairs<F>, a.as<real>(), b.as<real>(), y.as<real>(), y.shape.elements(),
+                  f);
 }
 template <class F>
 void broadcast(View a, View b, MutView y, F f) {
@@ -155,7 +157,8 @@ void dropout(View x, double p, RandomKey key, MutView y) {
 
 void causal_mask(View x, double value, MutView y) {
   const int64_t n = y.shape.elements();
-  launch_elements(n, mask_above, x.as<real>(), y.as<real>(), n, x.shape[-2], x.shape[-1], static_cast<real>(value));
+  launch_elements(n, mask_above, x.as<real>(), y.as<real>(), n, x.shape[-2], x.shape[-1],
+                  static_cast<real>(value));
 }
 
 }  // namespace bonsai::cuda::BONSAI_LEVEL

@@ -1,13 +1,15 @@
-// Rows of a table by id, and the scatter-add of their gradients without atomics: positions are sorted by id, and the rows
-// of dy that have one id are added in order, in pieces of fixed size, so that a frequent id takes no longer than others.
+// Gathers rows of a table by id; the backward pass scatter-adds their gradients without atomics. It sorts
+// positions by id, then adds the rows of dy of each id in order, in pieces of fixed size, so that a frequent
+// id takes no longer than others.
 #include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
 
-constexpr int kPiece = 32, kAhead = 8;  // sorted positions that a thread adds up, and reads at once
+constexpr int kPiece = 32, kAhead = 8;  // sorted positions that a thread sums, and that it reads at a time
 
-__global__ void gather_rows(const real* table, const int32_t* ids, int64_t rows, int64_t n, real* y, IndexError* index_error) {
+__global__ void gather_rows(const real* table, const int32_t* ids, int64_t rows, int64_t n, real* y,
+                            IndexError* index_error) {
   const int64_t i = blockIdx.x, id = ids[i];
   const bool known = id >= 0 && id < rows;
   if (!known && threadIdx.x == 0) report_index_error(index_error, 0, i, id, rows);
@@ -15,21 +17,23 @@ __global__ void gather_rows(const real* table, const int32_t* ids, int64_t rows,
     y[i * n + j] = known ? table[id * n + j] : std::numeric_limits<real>::quiet_NaN();
 }
 
-// A warp finds a position's place in sorted order by counting: quick up to 65,536 ids, and the grid is full from few.
+// Counting sort, one warp per position. Fast up to 65,536 ids, and few ids suffice to fill the GPU.
 __global__ void sort_ids(const int32_t* ids, int64_t count, int64_t* order, int32_t* sorted) {
   const int64_t i = Team<kWarp>::row();
   if (i >= count) return;
   const int32_t id = ids[i];
   int64_t before = 0;
-  for (int64_t j = Team<kWarp>::lane(); j < count; j += kWarp) before += ids[j] < id || (ids[j] == id && j < i);
+  for (int64_t j = Team<kWarp>::lane(); j < count; j += kWarp)
+    before += ids[j] < id || (ids[j] == id && j < i);
   before = warp_reduce(before, Sum{});
   if (Team<kWarp>::lane() != 0) return;
   order[before] = i;
   sorted[before] = id;
 }
 
-// Ids in sorted order, cut into pieces. The sum of an id that lies within a piece is added to the table; of one that
-// began in an earlier piece it is kept in the piece's head (open, 2 * piece), of one that goes on only, in its tail.
+// The sorted ids, split into pieces. The sum of an id that is only in one piece is added to the table. The
+// sum of an id that began in an earlier piece goes to the piece's head (row 2 * piece of `open`). The sum of
+// an id that begins here and continues in the next piece goes to the piece's tail (row 2 * piece + 1).
 struct Sorted {
   const int32_t* ids;
   int64_t count, rows, n;
@@ -67,7 +71,7 @@ __global__ void add_pieces(Sorted s, const int64_t* order, const real* dy) {
   }
 }
 
-// The tail of a piece and the heads of those after it that have its id.
+// Adds the tail of a piece and the heads of the following pieces with the same id.
 __global__ void join_pieces(Sorted s) {
   const int64_t blocks = (s.n + kBlock - 1) / kBlock, piece = blockIdx.x / blocks;
   const int64_t column = blockIdx.x % blocks * kBlock + threadIdx.x, end = (piece + 1) * kPiece;
@@ -90,9 +94,11 @@ void embedding(View table, View ids, MutView y, IndexError* index_error) {
 void embedding_backward(View ids, View dy, int64_t rows, GradView dtable) {
   const int64_t count = ids.shape.elements(), n = dy.shape[-1], pieces = gpu::ceil_div(count, kPiece);
   const size_t bytes = static_cast<size_t>(rows * n) * sizeof(real);
-  if (!dtable.add && bytes > 0) gpu::check(cudaMemsetAsync(dtable.data, 0, bytes, stream()), "cudaMemsetAsync");
+  if (!dtable.add && bytes > 0)
+    gpu::check(cudaMemsetAsync(dtable.data, 0, bytes, stream()), "cudaMemsetAsync");
   if (count * n == 0) return;
-  Scratch order(count * static_cast<int64_t>(sizeof(int64_t))), sorted(count * static_cast<int64_t>(sizeof(int32_t)));
+  Scratch order(count * static_cast<int64_t>(sizeof(int64_t))),
+      sorted(count * static_cast<int64_t>(sizeof(int32_t)));
   Scratch open(2 * pieces * n * static_cast<int64_t>(sizeof(real)));
   launch_warps(count, sort_ids, ids.as<int32_t>(), count, order.as<int64_t>(), sorted.as<int32_t>());
   const Sorted s{sorted.as<int32_t>(), count, rows, n, open.as<real>(), dtable.as<real>()};

@@ -1,6 +1,7 @@
-// Matrix products by cuBLAS, which counts columns first: a row-major C = A B is its C^T = B^T A^T, so the operands change
-// places and nothing is moved. A bias is the epilogue of a cuBLASLt product, in f32; in f64, which has no such epilogue,
-// in batches, and if cuBLASLt has no algorithm, it is laid into C before.
+// Matrix products by cuBLAS, which is column-major: a row-major C = A B is a column-major C^T = B^T A^T, so
+// the operands are swapped and no data is moved. In f32, a bias is the epilogue of a cuBLASLt product. In
+// f64, which has no such epilogue, in batches, and if cuBLASLt has no algorithm, the bias is written to C
+// first.
 #include <array>
 #include <map>
 #include <tuple>
@@ -10,7 +11,7 @@
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
 
-// C = alpha op(A) op(B) + beta C for `count` products that lie a step apart.
+// C = alpha op(A) op(B) + beta C for `count` matrices; the steps are the strides between them.
 struct Product {
   int m, n, k;
   const real* a;
@@ -36,14 +37,15 @@ constexpr auto run_blas = [] {
 
 void multiply(const Product& p, real alpha, bool add) {
   const real beta = add ? 1 : 0;
-  gpu::check(cublasSetMathMode(blas(), tf32() ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
-  gpu::check(run_blas(blas(), op(p.b_transposed), op(p.a_transposed), p.n, p.m, p.k, &alpha, p.b, p.ldb, p.b_step, p.a,
-                      p.lda, p.a_step, &beta, p.c, p.ldc, p.c_step, p.count),
+  gpu::check(cublasSetMathMode(blas(), tf32() ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
+             "cublasSetMathMode");
+  gpu::check(run_blas(blas(), op(p.b_transposed), op(p.a_transposed), p.n, p.m, p.k, &alpha, p.b, p.ldb,
+                      p.b_step, p.a, p.lda, p.a_step, &beta, p.c, p.ldc, p.c_step, p.count),
              "cublasGemmStridedBatched");
   gpu::called("cublasGemmStridedBatched");
 }
 
-// What cuBLASLt is told of a product, kept: training repeats its shapes.
+// The descriptors and the algorithm of a product. They are cached, because training repeats its shapes.
 struct Plan {
   cublasLtMatmulDesc_t product{};
   cublasLtMatrixLayout_t a{}, b{}, c{};
@@ -51,7 +53,7 @@ struct Plan {
   bool usable = false;  // whether cuBLASLt has an algorithm
 };
 
-// Alignment in bytes of the A, B and C given to cuBLASLt; its algorithms may need up to 256.
+// Alignments in bytes of A, B and C as passed to cuBLASLt, whose algorithms may need up to 256.
 std::array<uint32_t, 3> alignments(const Product& p) {
   std::array<uint32_t, 3> bytes{};
   const void* const matrices[] = {p.b, p.a, p.c};
@@ -62,7 +64,8 @@ std::array<uint32_t, 3> alignments(const Product& p) {
 
 template <class T>
 void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  gpu::check(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+  gpu::check(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof value),
+             "cublasLtMatmulDescSetAttribute");
 }
 
 cublasLtMatrixLayout_t layout(bool transposed, int rows, int columns, int ld) {
@@ -74,12 +77,13 @@ cublasLtMatrixLayout_t layout(bool transposed, int rows, int columns, int ld) {
 }
 
 template <class T>
-void prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+void prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+            const T& value) {
   gpu::check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
              "cublasLtMatmulPreferenceSetAttribute");
 }
 
-// Chooses an algorithm that works with matrices of these alignments, if there is one.
+// Chooses an algorithm for matrices with these alignments, if there is one.
 void choose_algorithm(Plan& plan, const std::array<uint32_t, 3>& bytes) {
   cublasLtMatmulPreference_t preference{};
   gpu::check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
@@ -90,8 +94,8 @@ void choose_algorithm(Plan& plan, const std::array<uint32_t, 3>& bytes) {
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes[2]);
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(blas_lt(), plan.product, plan.a, plan.b, plan.c, plan.c,
-                                                               preference, 1, &found, &count);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(blas_lt(), plan.product, plan.a, plan.b,
+                                                               plan.c, plan.c, preference, 1, &found, &count);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) gpu::check(status, "cublasLtMatmulAlgoGetHeuristic");
   gpu::check(cublasLtMatmulPreferenceDestroy(preference), "cublasLtMatmulPreferenceDestroy");
   plan.algorithm = found.algo;
@@ -100,7 +104,8 @@ void choose_algorithm(Plan& plan, const std::array<uint32_t, 3>& bytes) {
 
 Plan make_plan(const Product& p, const std::array<uint32_t, 3>& bytes) {
   Plan plan;
-  gpu::check(cublasLtMatmulDescCreate(&plan.product, tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+  gpu::check(cublasLtMatmulDescCreate(&plan.product,
+                                      tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
              "cublasLtMatmulDescCreate");
   set(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, op(p.b_transposed));
   set(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, op(p.a_transposed));
@@ -112,7 +117,7 @@ Plan make_plan(const Product& p, const std::array<uint32_t, 3>& bytes) {
   return plan;
 }
 
-// False, and nothing done, if cuBLASLt has no algorithm.
+// Returns false, and does nothing, if cuBLASLt has no algorithm.
 bool multiply_with_bias(const Product& p, real alpha, bool add, const real* bias) {
   using Key = std::tuple<int, int, int, int, int, int, bool, bool, bool, std::array<uint32_t, 3>>;
   static auto& plans = *new std::map<Key, Plan>;
@@ -124,8 +129,8 @@ bool multiply_with_bias(const Product& p, real alpha, bool add, const real* bias
   if (!plan.usable) return false;
   const real beta = add ? 1 : 0;
   set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  gpu::check(cublasLtMatmul(blas_lt(), plan.product, &alpha, p.b, plan.a, p.a, plan.b, &beta, p.c, plan.c, p.c, plan.c,
-                            &plan.algorithm, workspace(), kWorkspace, stream()),
+  gpu::check(cublasLtMatmul(blas_lt(), plan.product, &alpha, p.b, plan.a, p.a, plan.b, &beta, p.c, plan.c,
+                            p.c, plan.c, &plan.algorithm, workspace(), kWorkspace, stream()),
              "cublasLtMatmul");
   gpu::called("cublasLtMatmul");
   return true;
@@ -144,13 +149,14 @@ void lay(const real* bias, real* c, const kernel::Gemm& g, bool add) {
 
 int at_least_1(int64_t ld) { return ld > 1 ? static_cast<int>(ld) : 1; }
 
-// The batch axes whose products have results of their own; those with more than one entry that run on are one.
+// Some batch axes. Axes of size 1 are dropped; contiguous axes are merged.
 struct Batch {
   int rank = 0;
-  int64_t count[kernel::Gemm::kBatchAxes], a[kernel::Gemm::kBatchAxes], b[kernel::Gemm::kBatchAxes], c[kernel::Gemm::kBatchAxes];
+  int64_t count[kernel::Gemm::kBatchAxes], a[kernel::Gemm::kBatchAxes], b[kernel::Gemm::kBatchAxes],
+      c[kernel::Gemm::kBatchAxes];
 };
 
-// Of the axes that add into one result, or of the others.
+// The axes along which products are summed (`adding`), or the other axes.
 Batch axes_of(const kernel::Gemm& g, bool adding) {
   Batch batch;
   for (int i = 0; i < kernel::Gemm::kBatchAxes; ++i) {
@@ -162,12 +168,13 @@ Batch axes_of(const kernel::Gemm& g, bool adding) {
     } else {
       batch.count[batch.rank++] = g.batch[i];
     }
-    batch.a[batch.rank - 1] = g.a.step[i], batch.b[batch.rank - 1] = g.b.step[i], batch.c[batch.rank - 1] = g.c_step[i];
+    const int now = batch.rank - 1;
+    batch.a[now] = g.a.step[i], batch.b[now] = g.b.step[i], batch.c[now] = g.c_step[i];
   }
   return batch;
 }
 
-// f(a, b, c): how far on the operands lie, for every index of the first `rank` axes.
+// Calls f(a, b, c), the offsets of the operands, for every index of the first `rank` axes.
 template <class F>
 void for_indices(const Batch& batch, int rank, F f) {
   int64_t all = 1;
@@ -185,7 +192,7 @@ void for_indices(const Batch& batch, int rank, F f) {
 
 }  // namespace
 
-// The last axis with results of its own is one call of cuBLAS; the others, and those that add up, are calls in order.
+// The last axis that is not summed over is one call to cuBLAS; the calls for all other axes run in order.
 void gemm(const kernel::Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
   const Batch kept = axes_of(g, false), added = axes_of(g, true);

@@ -1,4 +1,4 @@
-// What a launch is told, whoever launches: nvcc's launch.h, or its twin for the emulated device.
+// The parts of a launch that launch.h and its counterpart for the emulated device share.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,10 +8,11 @@
 
 namespace gpu {
 
-// Ends in an error that names the call, unless it was a success.
+// Throws an error that names the call, unless `status` is success.
 void check(cudaError_t status, const char* call);
 
-// What a launch has come to. With BONSAI_CUDA_SYNC=1 waits for the kernel, and names it in the error if it failed.
+// Checks the status of a launch. If BONSAI_CUDA_SYNC=1, waits for the kernel and throws an error that names
+// it if it failed.
 void launched(cudaError_t status, const void* kernel);
 
 struct Grid {
@@ -20,12 +21,12 @@ struct Grid {
   cudaStream_t stream = nullptr;
 };
 
-// For a kernel that takes more than 48 KiB of dynamic shared memory.
+// Required for a kernel that uses more than 48 KiB of dynamic shared memory.
 template <class... P>
 void allow_smem(void (*kernel)(P...), std::size_t bytes) {
   if (bytes > 48 * 1024)
-    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(bytes)),
+    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                               cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
           "cudaFuncSetAttribute");
 }
 

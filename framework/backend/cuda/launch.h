@@ -1,5 +1,5 @@
-// How kernels are launched: the one header in which a kernel's file names what nvcc alone knows. Tests put a twin of
-// it before this one on the include path, with which a host compiler builds the same kernels for the CPU.
+// How kernels are launched. This is the only header with syntax that only nvcc knows. Tests put a replacement
+// earlier on the include path, with which a host compiler builds the same kernels for the CPU.
 #pragma once
 
 #include <utility>
@@ -8,14 +8,14 @@
 
 // A static array in shared memory: GPU_SHARED(float, tile, [32][33]);
 #define GPU_SHARED(T, name, ...) __shared__ T name __VA_ARGS__
-// The launch's dynamic shared memory, one array a kernel: GPU_DYN_SMEM(float, buffer);
+// The launch's dynamic shared memory, one array per kernel: GPU_DYN_SMEM(float, buffer);
 #define GPU_DYN_SMEM(T, name)                                   \
   extern __shared__ __align__(16) unsigned char gpu_dyn_smem_[]; \
   T* const name = reinterpret_cast<T*>(gpu_dyn_smem_)
 
 namespace gpu {
 
-// Arguments are converted to the kernel's own parameter types; a wrong number of them does not compile.
+// Converts the arguments to the kernel's parameter types. A wrong number of arguments does not compile.
 template <class... P, class... A>
 void launch(const Grid& g, void (*kernel)(P...), A&&... args) {
   static_assert(sizeof...(P) == sizeof...(A), "the number of arguments");

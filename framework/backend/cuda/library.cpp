@@ -1,4 +1,4 @@
-// The library's one entry.
+// The library's only entry point.
 #include "bonsai/framework/backend/cuda/library.h"
 
 #include <exception>
@@ -12,9 +12,11 @@ namespace cuda_f32 { void fill_table(KernelTable& table); }
 namespace cuda_f64 { void fill_table(KernelTable& table); }
 
 extern "C" __attribute__((visibility("default"))) const char* bonsai_cuda_open(int64_t layout, int index,
-                                                                                const Host& host, Library& library) {
+                                                                               const Host& host,
+                                                                               Library& library) {
   static std::string problem;
-  if (layout != kLayout) return "the CUDA library is of another build than the program; build both again";
+  if (layout != kLayout)
+    return "the CUDA library and the program are from different builds; build both again";
   try {
     open_stream(index, host);
   } catch (const std::exception& e) {

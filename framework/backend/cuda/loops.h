@@ -1,6 +1,6 @@
-// What kernels share: sizes of blocks, sums over warps and blocks in a fixed order, scratch memory.
+// Shared by the kernels: block sizes, reductions over warps and blocks in a fixed order, scratch memory.
 //
-// Files that include this are compiled once for each element type `real`, into a namespace of its own.
+// Files that include this are compiled once per element type `real`, each into its own namespace.
 #pragma once
 
 #include "bonsai/framework/backend/cuda/launch.h"
@@ -14,7 +14,8 @@ using real = BONSAI_REAL;
 inline constexpr int kBlock = 256, kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// Memory of the pool for one call: what is queued runs in order, so the next taker may have it at once.
+// Memory from the pool for one call. It can be returned while kernels that use it are queued, because the
+// work of the next user is queued after them.
 class Scratch {
  public:
   explicit Scratch(int64_t bytes) : bytes_(static_cast<size_t>(bytes)), data_(take_scratch(bytes_)) {}
@@ -31,17 +32,18 @@ class Scratch {
   void* data_;
 };
 
-// One thread an element, for at most 2^31 blocks; none for none.
+// Launches one thread per element, in at most 2^31 blocks; launches nothing if n = 0.
 template <class... P, class... A>
 void launch_elements(int64_t n, void (*kernel)(P...), A&&... args) {
   if (n > 0) gpu::launch({gpu::ceil_div(n, kBlock), kBlock, 0, stream()}, kernel, std::forward<A>(args)...);
 }
 __device__ inline int64_t element() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 
-// One block a row. Rows are on x: 2^31 of them.
+// Launches one block per row, for at most 2^31 rows.
 template <class... P, class... A>
 void launch_rows(int64_t rows, void (*kernel)(P...), A&&... args) {
-  if (rows > 0) gpu::launch({static_cast<unsigned>(rows), kBlock, 0, stream()}, kernel, std::forward<A>(args)...);
+  if (rows > 0)
+    gpu::launch({static_cast<unsigned>(rows), kBlock, 0, stream()}, kernel, std::forward<A>(args)...);
 }
 
 struct Sum {
@@ -50,27 +52,26 @@ struct Sum {
     return a + b;
   }
 };
-struct Max {  // NaN does not count
+struct Max {  // ignores NaN
   template <class T>
   __device__ T operator()(T a, T b) const {
     return b > a ? b : a;
   }
 };
 
-// Every lane gets the result.
+// Reduces over a warp. Every lane gets the result.
 template <class T, class F>
 __device__ T warp_reduce(T v, F f) {
   for (int o = kWarp / 2; o > 0; o /= 2) v = f(v, __shfl_xor_sync(kAllLanes, v, o));
   return v;
 }
 
-// Every thread of the block gets the result; the block has kBlock threads. The order is that of the threads: the same
-// bits each time.
+// Reduces over a block of kBlock threads, in a fixed order. Every thread gets the result.
 template <class T, class F>
 __device__ T block_reduce(T v, F f) {
   GPU_SHARED(T, part, [kBlock / kWarp]);
   v = warp_reduce(v, f);
-  __syncthreads();  // the last use of part is over
+  __syncthreads();  // all threads have finished the previous use of `part`
   if (threadIdx.x % kWarp == 0) part[threadIdx.x / kWarp] = v;
   __syncthreads();
   v = part[0];
@@ -78,7 +79,8 @@ __device__ T block_reduce(T v, F f) {
   return v;
 }
 
-// Who works on a row: one thread, a warp or a block. Threads of a team beyond the last row return at once.
+// The threads that work on a row: one thread, a warp or a block. Teams beyond the last row return
+// immediately.
 template <int kThreads>
 struct Team {
   static __device__ int64_t row() { return element() / kThreads; }
@@ -95,13 +97,14 @@ struct Team {
   }
 };
 
-// One warp a row. Two warps a block, so that few rows reach many multiprocessors.
+// Launches one warp per row, in blocks of two warps, so that few rows are spread over many multiprocessors.
 template <class... P, class... A>
 void launch_warps(int64_t rows, void (*kernel)(P...), A&&... args) {
-  if (rows > 0) gpu::launch({gpu::ceil_div(rows, 2), 2 * kWarp, 0, stream()}, kernel, std::forward<A>(args)...);
+  if (rows > 0)
+    gpu::launch({gpu::ceil_div(rows, 2), 2 * kWarp, 0, stream()}, kernel, std::forward<A>(args)...);
 }
 
-// A warp for a short row: a block would wait at its barriers for longer than it works.
+// Rows up to this length get a warp: a block would wait at barriers longer than it computes.
 inline constexpr int64_t kShortRow = 1024;
 
 template <class... P, class... A>
@@ -111,14 +114,15 @@ void launch_teams(int64_t rows, int64_t n, void (*of_warp)(P...), void (*of_bloc
 }
 
 struct TopSum {
-  real top, sum;  // the largest element of a row (NaN does not count), and the sum of exp(element - top)
+  real top, sum;  // the largest element of a row, ignoring NaN, and the sum of exp(element - top)
 };
 
-// Both in one reading of the row, four elements at a time. No element above -inf: -inf and 0. A NaN makes the sum NaN.
+// Computes both in one pass over the row, four elements at a time. If all elements are -inf, returns -inf and
+// 0. If an element is NaN, the sum is NaN.
 template <int kTeam>
 __device__ TopSum top_and_sum(const real* x, int64_t n) {
   constexpr int kAhead = 4;
-  real top = std::numeric_limits<real>::lowest(), sum = 0;  // not -inf, whose distance to itself is NaN
+  real top = std::numeric_limits<real>::lowest(), sum = 0;  // not -inf, because -inf - -inf is NaN
   for (int64_t i = Team<kTeam>::lane(); i < n; i += kAhead * kTeam) {
     real v[kAhead], high = top;
     for (int k = 0; k < kAhead; ++k) {
@@ -135,8 +139,9 @@ __device__ TopSum top_and_sum(const real* x, int64_t n) {
   return {all, Team<kTeam>::reduce(sum == 0 ? real(0) : sum * math::exp(top - all), Sum{})};
 }
 
-// One of the index errors that kernels meet until the host looks is kept.
-__device__ inline void report_index_error(IndexError* index_error, int64_t op, int64_t position, int64_t value, int64_t limit) {
+// Records the first index error since the host last read one; later errors are dropped.
+__device__ inline void report_index_error(IndexError* index_error, int64_t op, int64_t position,
+                                          int64_t value, int64_t limit) {
   if (atomicCAS(reinterpret_cast<unsigned long long*>(&index_error->count), 0ull, 1ull) != 0) return;
   index_error->position = position;
   index_error->value = value;

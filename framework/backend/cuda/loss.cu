@@ -1,11 +1,11 @@
-// Cross-entropy from logits: a row is the work of a warp or of a block, which keep its largest logit and the sum of
-// exponentials; one block adds the rows' losses. The count of targets stays on the device.
+// Cross-entropy from logits. A warp or a block computes the loss of a row and stores its largest logit and
+// the sum of exponentials; one block adds the losses of the rows. The number of targets stays on the device.
 #include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
 
-// The number of targets that count; for a whole block.
+// The number of targets that are not ignored. Called by all threads of a block.
 __device__ int64_t counted(const int32_t* target, int64_t rows, int64_t ignore) {
   int64_t count = 0;
   for (int64_t i = threadIdx.x; i < rows; i += kBlock) count += target[i] != ignore;
@@ -19,8 +19,8 @@ __global__ void count_targets(const int32_t* target, int64_t rows, int64_t ignor
 
 // loss = (1 - s) (log(sum) - (x[target] - top)) + s (log(sum) - mean(x - top))
 template <int kTeam>
-__global__ void row_losses(const real* x, const int32_t* target, kernel::CrossEntropy o, int64_t rows, int64_t n, real* losses,
-                           real* stats, IndexError* index_error) {
+__global__ void row_losses(const real* x, const int32_t* target, kernel::CrossEntropy o, int64_t rows,
+                           int64_t n, real* losses, real* stats, IndexError* index_error) {
   const int64_t row = Team<kTeam>::row();
   if (row >= rows) return;
   x += row * n;
@@ -47,7 +47,8 @@ __global__ void row_losses(const real* x, const int32_t* target, kernel::CrossEn
   }
 }
 
-__global__ void total_loss(const real* losses, const int32_t* target, kernel::CrossEntropy o, int64_t rows, real* loss) {
+__global__ void total_loss(const real* losses, const int32_t* target, kernel::CrossEntropy o, int64_t rows,
+                           real* loss) {
   double total = 0;
   for (int64_t i = threadIdx.x; i < rows; i += kBlock) total += static_cast<double>(losses[i]);
   total = block_reduce(total, Sum{});
@@ -55,11 +56,12 @@ __global__ void total_loss(const real* losses, const int32_t* target, kernel::Cr
   if (threadIdx.x == 0) *loss = static_cast<real>(count > 1 ? total / static_cast<double>(count) : total);
 }
 
-// dx = dloss * (softmax - target distribution), over the count for the mean. At the target, p - 1 is taken as minus the
-// sum of the other p: it keeps its digits where p is nearly 1. dx may be x.
+// dx = dloss * (softmax - target distribution), divided by the number of targets for the mean. At the target,
+// p - 1 is computed as minus the sum of the other p, which keeps its digits if p is nearly 1. dx may be x.
 template <int kTeam>
 __global__ void row_gradients(const real* x, const int32_t* target, const real* stats, const real* dloss,
-                              const int64_t* count, kernel::CrossEntropy o, int64_t rows, int64_t n, real* dx) {
+                              const int64_t* count, kernel::CrossEntropy o, int64_t rows, int64_t n,
+                              real* dx) {
   const int64_t row = Team<kTeam>::row();
   if (row >= rows) return;
   x += row * n, dx += row * n;
@@ -84,7 +86,8 @@ __global__ void row_gradients(const real* x, const int32_t* target, const real* 
 
 }  // namespace
 
-void cross_entropy(View logits, View target, const kernel::CrossEntropy& options, MutView loss, MutView stats, IndexError* index_error) {
+void cross_entropy(View logits, View target, const kernel::CrossEntropy& options, MutView loss, MutView stats,
+                   IndexError* index_error) {
   const int64_t n = logits.shape[-1], rows = target.shape.elements();
   const int32_t* ids = target.as<int32_t>();
   Scratch losses(rows * static_cast<int64_t>(sizeof(real)));
@@ -93,8 +96,8 @@ void cross_entropy(View logits, View target, const kernel::CrossEntropy& options
   launch_rows(1, total_loss, losses.as<real>(), ids, options, rows, loss.as<real>());
 }
 
-void cross_entropy_backward(View logits, View target, View stats, View dloss, const kernel::CrossEntropy& options,
-                            MutView dlogits) {
+void cross_entropy_backward(View logits, View target, View stats, View dloss,
+                            const kernel::CrossEntropy& options, MutView dlogits) {
   const int64_t n = logits.shape[-1], rows = target.shape.elements();
   const int32_t* ids = target.as<int32_t>();
   Scratch count(sizeof(int64_t));

@@ -6,7 +6,7 @@ namespace {
 
 struct Steps {
   int rank;
-  int64_t dim[kMaxRank], step[kMaxRank];  // of y's axes, and of x along them
+  int64_t dim[kMaxRank], step[kMaxRank];  // y's sizes, and x's strides along y's axes
 };
 
 __global__ void gather_by_steps(const real* x, real* y, int64_t n, Steps s) {
@@ -20,8 +20,8 @@ __global__ void gather_by_steps(const real* x, real* y, int64_t n, Steps s) {
   y[i] = x[at];
 }
 
-__global__ void copy_rows(const real* src, real* dst, int64_t n, int64_t inner, int64_t src_stride, int64_t dst_stride,
-                          bool add) {
+__global__ void copy_rows(const real* src, real* dst, int64_t n, int64_t inner, int64_t src_stride,
+                          int64_t dst_stride, bool add) {
   const int64_t i = element();
   if (i >= n) return;
   const int64_t row = i / inner, column = i % inner;
@@ -45,8 +45,8 @@ void permute(View x, kernel::Axes axes, MutView y) {
 
 void copy_blocks(const kernel::Blocks& b) {
   const int64_t n = b.outer * b.inner;
-  launch_elements(n, copy_rows, static_cast<const real*>(b.src), static_cast<real*>(b.dst), n, b.inner, b.src_stride,
-                  b.dst_stride, b.add);
+  launch_elements(n, copy_rows, static_cast<const real*>(b.src), static_cast<real*>(b.dst), n, b.inner,
+                  b.src_stride, b.dst_stride, b.add);
 }
 
 }  // namespace bonsai::cuda::BONSAI_LEVEL

@@ -1,7 +1,7 @@
-// Layer norm and RMS norm: a row is the work of a warp or of a block. Backward recomputes the normalised row from x and
-// the row's statistics; gradients of weight and bias are sums over rows.
+// Layer norm and RMS norm; a warp or a block computes a row. The backward pass recomputes the normalised row
+// from x and the row's statistics; the gradients of weight and bias are column sums.
 //
-// The mean is kept relative to the row's first element, as on the CPU.
+// The mean is stored relative to the row's first element, as on the CPU.
 #include "bonsai/framework/backend/cuda/columns.h"
 #include "bonsai/framework/backend/norm.h"
 
@@ -11,7 +11,8 @@ namespace {
 using LayerStats = LayerNormStats<real>;
 using RmsStats = RmsNormStats<real>;
 
-// The same in every thread of the team, so that all read the row again or none.
+// Gives the same result in every thread of the team, so that either all threads read the row again or none
+// does.
 template <int kTeam>
 __device__ LayerStats layer_stats(const real* x, int64_t n, real eps) {
   for (real scale = 1;;) {
@@ -26,7 +27,7 @@ __device__ LayerStats layer_stats(const real* x, int64_t n, real eps) {
     }
     const real variance = Team<kTeam>::reduce(squares, Sum{}) / static_cast<real>(n) + eps * scale * scale;
     const real rstd = 1 / math::sqrt(variance), next = row_scale(rstd);
-    // If the row is so large beside its tiny variance, all its elements are equal.
+    // If scaling overflows, the variance is tiny compared with the elements, so all elements are equal.
     const bool fits = x[0] * next - x[0] * next == 0;
     if (scale != 1 || next == 1 || !fits) return {mean, rstd, scale};
     scale = next;
@@ -34,8 +35,8 @@ __device__ LayerStats layer_stats(const real* x, int64_t n, real eps) {
 }
 
 template <int kTeam>
-__global__ void layer_rows(const real* x, const real* weight, const real* bias, real eps, int64_t rows, int64_t n,
-                           real* y, LayerStats* stats) {
+__global__ void layer_rows(const real* x, const real* weight, const real* bias, real eps, int64_t rows,
+                           int64_t n, real* y, LayerStats* stats) {
   const int64_t row = Team<kTeam>::row();
   if (row >= rows) return;
   x += row * n, y += row * n;
@@ -66,7 +67,8 @@ __global__ void layer_rows_gradient(const real* x, const real* weight, const Lay
   const real mean_g = Team<kTeam>::reduce(sum, Sum{}) / static_cast<real>(n);
   const real mean_normal = Team<kTeam>::reduce(sum_normal, Sum{}) / static_cast<real>(n);
   for (int64_t i = Team<kTeam>::lane(); i < n; i += kTeam)
-    dx[i] = s.rstd * (weight[i] * dy[i] - mean_g - ((x[i] * s.scale - first) - s.mean) * s.rstd * mean_normal) *
+    dx[i] = s.rstd *
+            (weight[i] * dy[i] - mean_g - ((x[i] * s.scale - first) - s.mean) * s.rstd * mean_normal) *
             s.scale;
 }
 
@@ -139,26 +141,27 @@ struct RmsTerms {
 void layer_norm(View x, View weight, View bias, double eps, MutView y, MutView stats) {
   const int64_t rows = x.shape.rows(), n = x.shape[-1];
   if (n == 0) return;
-  launch_teams(rows, n, layer_rows<kWarp>, layer_rows<kBlock>, x.as<real>(), weight.as<real>(), bias.as<real>(),
-               static_cast<real>(eps), rows, n, y.as<real>(), stats.as<LayerStats>());
+  launch_teams(rows, n, layer_rows<kWarp>, layer_rows<kBlock>, x.as<real>(), weight.as<real>(),
+               bias.as<real>(), static_cast<real>(eps), rows, n, y.as<real>(), stats.as<LayerStats>());
 }
 
-void layer_norm_backward(View x, View weight, View stats, View dy, MutView dx, GradView dweight, GradView dbias) {
+void layer_norm_backward(View x, View weight, View stats, View dy, MutView dx, GradView dweight,
+                         GradView dbias) {
   const int64_t rows = x.shape.rows(), n = x.shape[-1];
   if (n == 0) return;
-  if (dweight.data || dbias.data)  // first: dx may lie where dy does
+  if (dweight.data || dbias.data)  // before dx, which may overwrite dy
     sum_columns(LayerTerms{x.as<real>(), dy.as<real>(), stats.as<LayerStats>(), n}, 1, rows, n,
                 {{dweight.as<real>(), dbias.as<real>()}, {dweight.add, dbias.add}});
   if (dx.data)
-    launch_teams(rows, n, layer_rows_gradient<kWarp>, layer_rows_gradient<kBlock>, x.as<real>(), weight.as<real>(),
-                 stats.as<LayerStats>(), dy.as<real>(), rows, n, dx.as<real>());
+    launch_teams(rows, n, layer_rows_gradient<kWarp>, layer_rows_gradient<kBlock>, x.as<real>(),
+                 weight.as<real>(), stats.as<LayerStats>(), dy.as<real>(), rows, n, dx.as<real>());
 }
 
 void rms_norm(View x, View weight, double eps, MutView y, MutView stats) {
   const int64_t rows = x.shape.rows(), n = x.shape[-1];
   if (n == 0) return;
-  launch_teams(rows, n, rms_rows<kWarp>, rms_rows<kBlock>, x.as<real>(), weight.as<real>(), static_cast<real>(eps),
-               rows, n, y.as<real>(), stats.as<RmsStats>());
+  launch_teams(rows, n, rms_rows<kWarp>, rms_rows<kBlock>, x.as<real>(), weight.as<real>(),
+               static_cast<real>(eps), rows, n, y.as<real>(), stats.as<RmsStats>());
 }
 
 void rms_norm_backward(View x, View weight, View stats, View dy, MutView dx, GradView dweight) {
@@ -168,8 +171,8 @@ void rms_norm_backward(View x, View weight, View stats, View dy, MutView dx, Gra
     sum_columns(RmsTerms{x.as<real>(), dy.as<real>(), stats.as<RmsStats>(), n}, 1, rows, n,
                 {{dweight.as<real>(), nullptr}, {dweight.add, false}});
   if (dx.data)
-    launch_teams(rows, n, rms_rows_gradient<kWarp>, rms_rows_gradient<kBlock>, x.as<real>(), weight.as<real>(),
-                 stats.as<RmsStats>(), dy.as<real>(), rows, n, dx.as<real>());
+    launch_teams(rows, n, rms_rows_gradient<kWarp>, rms_rows_gradient<kBlock>, x.as<real>(),
+                 weight.as<real>(), stats.as<RmsStats>(), dy.as<real>(), rows, n, dx.as<real>());
 }
 
 }  // namespace bonsai::cuda::BONSAI_LEVEL

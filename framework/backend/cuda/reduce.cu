@@ -1,4 +1,5 @@
-// Reductions of one axis of (outer, n, inner). Long sums are cut into fixed parts, whose sums are added in order.
+// Reductions of the middle axis of (outer, n, inner). Long sums are split into parts of fixed size, whose
+// sums are added in order.
 #include "bonsai/framework/backend/cuda/columns.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
@@ -6,9 +7,10 @@ namespace {
 
 constexpr int64_t kPart = 8192;  // elements of a row that one block sums
 
-// y (rows, parts) = factor * the sums of the parts of rows of n
+// y (rows, parts) = factor * sum of each part of each row of n elements
 template <int kTeam>
-__global__ void sum_rows(const real* x, int64_t rows, int64_t n, int64_t part, int64_t parts, real factor, real* y) {
+__global__ void sum_rows(const real* x, int64_t rows, int64_t n, int64_t part, int64_t parts, real factor,
+                         real* y) {
   const int64_t at = Team<kTeam>::row();
   if (at >= rows * parts) return;
   const int64_t begin = at % parts * part, end = begin + part < n ? begin + part : n;
@@ -23,12 +25,14 @@ void sum_parts(const real* x, int64_t rows, int64_t n, int64_t part, int64_t par
   launch_teams(rows * parts, part, sum_rows<kWarp>, sum_rows<kBlock>, x, rows, n, part, parts, factor, y);
 }
 
-struct KeepNan {  // the larger of two; NaN stays
+struct KeepNan {  // the larger of two; propagates NaN
   __device__ real operator()(real a, real b) const { return b > a || b != b ? b : a; }
 };
 
-// Line i of (outer, n, inner): element k lies at start + k * inner.
-__device__ int64_t start_of(int64_t line, int64_t n, int64_t inner) { return line / inner * n * inner + line % inner; }
+// The offset of a line along the middle axis of (outer, n, inner): its element k is at start + k * inner.
+__device__ int64_t start_of(int64_t line, int64_t n, int64_t inner) {
+  return line / inner * n * inner + line % inner;
+}
 
 template <int kTeam>
 __global__ void max_lines(const real* x, int64_t lines, int64_t n, int64_t inner, real* y) {
@@ -41,7 +45,7 @@ __global__ void max_lines(const real* x, int64_t lines, int64_t n, int64_t inner
   if (Team<kTeam>::lane() == 0) y[line] = top;
 }
 
-// dx = dy / ties where x is the largest
+// dx = dy / number of ties at the largest elements, 0 elsewhere
 template <int kTeam>
 __global__ void max_lines_gradient(const real* x, const real* y, const real* dy, int64_t lines, int64_t n,
                                    int64_t inner, real* dx) {
@@ -53,10 +57,11 @@ __global__ void max_lines_gradient(const real* x, const real* y, const real* dy,
   for (int64_t k = Team<kTeam>::lane(); k < n; k += kTeam) ties += x[k * inner] == top;
   ties = Team<kTeam>::reduce(ties, Sum{});
   const real share = dy[line] / static_cast<real>(ties > 1 ? ties : 1);
-  for (int64_t k = Team<kTeam>::lane(); k < n; k += kTeam) dx[k * inner] = x[k * inner] == top ? share : real(0);
+  for (int64_t k = Team<kTeam>::lane(); k < n; k += kTeam)
+    dx[k * inner] = x[k * inner] == top ? share : real(0);
 }
 
-// Neighbouring threads read neighbouring elements: of one line where lines are rows, otherwise each of its own line.
+// Adjacent threads read adjacent elements: if inner = 1 those of one line, otherwise those of adjacent lines.
 template <class... P, class... A>
 void launch_lines(int64_t lines, int64_t n, int64_t inner, void (*of_thread)(P...), void (*of_warp)(P...),
                   void (*of_block)(P...), A&&... args) {
@@ -71,7 +76,8 @@ void sum(View x, double factor, MutView y) {
   const int64_t outer = x.shape.dim[0], n = x.shape.dim[1], inner = x.shape.dim[2];
   const real f = static_cast<real>(factor);
   if (inner != 1)
-    return sum_columns(Element{x.as<real>(), inner, f}, outer, n, inner, {{y.as<real>(), nullptr}, {false, false}});
+    return sum_columns(Element{x.as<real>(), inner, f}, outer, n, inner,
+                       {{y.as<real>(), nullptr}, {false, false}});
   const int64_t parts = gpu::ceil_div(n, kPart);
   if (parts <= 1) return sum_parts(x.as<real>(), outer, n, n, 1, f, y.as<real>());
   Scratch partial(outer * parts * static_cast<int64_t>(sizeof(real)));
@@ -86,8 +92,8 @@ void column_sums(View x, GradView y) {
 
 void max(View x, MutView y) {
   const int64_t n = x.shape.dim[1], inner = x.shape.dim[2], lines = x.shape.dim[0] * inner;
-  launch_lines(lines, n, inner, max_lines<1>, max_lines<kWarp>, max_lines<kBlock>, x.as<real>(), lines, n, inner,
-               y.as<real>());
+  launch_lines(lines, n, inner, max_lines<1>, max_lines<kWarp>, max_lines<kBlock>, x.as<real>(), lines, n,
+               inner, y.as<real>());
 }
 
 void max_backward(View x, View y, View dy, MutView dx) {

@@ -1,4 +1,4 @@
-// Softmax and its logarithm: a row is the work of a warp or of a block. A row of only -inf gives zeros (softmax).
+// Softmax and log-softmax; a warp or a block computes a row. The softmax of a row of only -inf is zeros.
 #include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
@@ -17,7 +17,8 @@ __global__ void weights(const real* x, int64_t rows, int64_t n, real* y) {
   const TopSum s = top_and_sum<kTeam>(x, n);
   const bool empty = s.sum == 0;
   const real scale = 1 / s.sum;
-  for (int64_t i = Team<kTeam>::lane(); i < n; i += kTeam) y[i] = empty ? real(0) : math::exp(x[i] - s.top) * scale;
+  for (int64_t i = Team<kTeam>::lane(); i < n; i += kTeam)
+    y[i] = empty ? real(0) : math::exp(x[i] - s.top) * scale;
 }
 
 // y = x - top - log(sum)
@@ -32,8 +33,8 @@ __global__ void log_weights(const real* x, int64_t rows, int64_t n, real* y) {
   for (int64_t i = Team<kTeam>::lane(); i < n; i += kTeam) y[i] = empty ? s.top : (x[i] - s.top) - log_sum;
 }
 
-// dx = y (dy - sum(y dy)). The difference cancels where one y is nearly 1, and f32 weights sum to 1 only to their own
-// rounding: so f32 rows are summed in double and divided by their sum.
+// dx = y (dy - sum(y dy)). If one y is nearly 1, the difference cancels, and f32 weights y sum to 1 only up
+// to rounding. Therefore f32 rows are summed in double, and sum(y dy) is divided by sum(y).
 template <int kTeam>
 __global__ void weights_gradient(const real* y, const real* dy, int64_t rows, int64_t n, real* dx) {
   const int64_t row = Team<kTeam>::row();
@@ -51,7 +52,8 @@ __global__ void weights_gradient(const real* y, const real* dy, int64_t rows, in
     dx[i] = static_cast<real>((static_cast<double>(dy[i]) - mean) * static_cast<double>(y[i]));
 }
 
-// dx = d - p sum(d). Where p is largest it may be nearly 1, and there dx = d sum(other p) - p sum(other d).
+// dx = d - p sum(d). The largest p may be nearly 1; its element is computed as dx = d sum(other p) - p
+// sum(other d).
 template <int kTeam>
 __global__ void log_weights_gradient(const real* y, const real* dy, int64_t rows, int64_t n, real* dx) {
   const int64_t row = Team<kTeam>::row();
@@ -64,7 +66,7 @@ __global__ void log_weights_gradient(const real* y, const real* dy, int64_t rows
   for (int64_t i = Team<kTeam>::lane(); i < n && k == n; i += kTeam)
     if (y[i] == top) k = i;
   k = Team<kTeam>::reduce(k, Min{});
-  if (k == n) k = 0;  // all NaN
+  if (k == n) k = 0;  // all elements are NaN
   const bool constant = y[k] == -math::infinity<real>;
   const real d_k = dy[k], p_k = math::exp(y[k]);
   real other_p = 0, other_d = 0;
@@ -90,8 +92,8 @@ void softmax(View x, MutView y) {
 
 void softmax_backward(View y, View dy, MutView dx) {
   const int64_t rows = y.shape.rows(), n = y.shape[-1];
-  launch_teams(rows, n, weights_gradient<kWarp>, weights_gradient<kBlock>, y.as<real>(), dy.as<real>(), rows, n,
-               dx.as<real>());
+  launch_teams(rows, n, weights_gradient<kWarp>, weights_gradient<kBlock>, y.as<real>(), dy.as<real>(), rows,
+               n, dx.as<real>());
 }
 
 void log_softmax(View x, MutView y) {
@@ -102,8 +104,8 @@ void log_softmax(View x, MutView y) {
 void log_softmax_backward(View y, View dy, MutView dx) {
   const int64_t rows = y.shape.rows(), n = y.shape[-1];
   if (n == 0) return;
-  launch_teams(rows, n, log_weights_gradient<kWarp>, log_weights_gradient<kBlock>, y.as<real>(), dy.as<real>(), rows, n,
-               dx.as<real>());
+  launch_teams(rows, n, log_weights_gradient<kWarp>, log_weights_gradient<kBlock>, y.as<real>(),
+               dy.as<real>(), rows, n, dx.as<real>());
 }
 
 }  // namespace bonsai::cuda::BONSAI_LEVEL

@@ -13,10 +13,10 @@
 namespace bonsai::cuda {
 namespace {
 
-constexpr size_t kSlots = 4, kSlotBytes = size_t{1} << 20;  // of pinned memory, through which copies go
-constexpr size_t kMailbox = 4096;                            // bytes of a small reading
+constexpr size_t kSlots = 4, kSlotBytes = size_t{1} << 20;  // pinned memory for copies
+constexpr size_t kMailbox = 4096;                           // maximum bytes of a small read
 
-// Pinned memory that a queued copy may still be reading.
+// Pinned memory. `read` is the event after which no queued copy reads it.
 struct Slot {
   char* bytes = nullptr;
   cudaEvent_t read = nullptr;
@@ -28,20 +28,20 @@ struct Opened {
   cudaStream_t stream = nullptr;
   cublasHandle_t blas = nullptr;
   cublasLtHandle_t blas_lt = nullptr;
-  void* workspace = nullptr;  // of both
+  void* workspace = nullptr;  // shared by cuBLAS and cuBLASLt
   int shared_memory = 0;
   bool tf32 = false;
-  bool sync = false;  // wait for each launch
+  bool sync = false;  // wait after each launch
   Slot slots[kSlots];
   size_t next_slot = 0;
   IndexError* index_error = nullptr;  // on the device
-  char* mailbox = nullptr;   // on the device: a small reading, and the first index error behind it
+  char* mailbox = nullptr;            // on the device: the bytes of a small read, followed by the index error
 };
-Opened opened;  // ends with the process: tensors may outlive main
+Opened opened;  // never closed: tensors may outlive main
 
-constexpr size_t kOwn = kWorkspace + kMailbox + 2 * sizeof(IndexError);  // bytes, until the process ends
+constexpr size_t kOwn = kWorkspace + kMailbox + 2 * sizeof(IndexError);  // bytes that the backend itself uses
 
-// Calls come from any thread, and each thread has a current device of its own: device 0 until it selects another.
+// Any thread may call, and CUDA's current device is per thread: device 0 until the thread selects another.
 void enter() {
   thread_local bool selected = false;
   if (selected) return;
@@ -75,7 +75,7 @@ void upload(char* to, const char* from, size_t bytes) {
   }
 }
 
-// A small reading is gathered with the index error, so that one copy brings both.
+// Gathers a small read and the index error, so that one copy transfers both.
 __global__ void gather(const char* from, int64_t bytes, IndexError* index_error, char* mailbox) {
   for (int64_t i = threadIdx.x; i < bytes; i += blockDim.x) mailbox[i] = from[i];
   if (threadIdx.x == 0) {
@@ -94,7 +94,8 @@ void report(const IndexError& f) {
 
 void read_small(char* to, const char* from, size_t bytes) {
   Slot& slot = free_slot();
-  gpu::launch({1, 128, 0, opened.stream}, gather, from, static_cast<int64_t>(bytes), opened.index_error, opened.mailbox);
+  gpu::launch({1, 128, 0, opened.stream}, gather, from, static_cast<int64_t>(bytes), opened.index_error,
+              opened.mailbox);
   queue_copy(slot.bytes, opened.mailbox, kMailbox + sizeof(IndexError), cudaMemcpyDeviceToHost);
   synchronise();
   std::memcpy(to, slot.bytes, bytes);
@@ -120,11 +121,13 @@ void open_stream(int index, const Host& host) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaErrorInsufficientDriver)
-    throw std::runtime_error("there is no NVIDIA driver, or it is older than this CUDA library; install a newer one");
+    throw std::runtime_error(
+        "there is no NVIDIA driver, or it is older than this CUDA library; install a newer one");
   if (status != cudaSuccess || count == 0)
     throw std::runtime_error(std::string("there is no CUDA device: ") + cudaGetErrorString(status));
   if (index >= count)
-    throw std::runtime_error("there is no device cuda:" + std::to_string(index) + "; the machine has " + std::to_string(count));
+    throw std::runtime_error("there is no device cuda:" + std::to_string(index) + "; the machine has " +
+                             std::to_string(count));
   const char* sync = std::getenv("BONSAI_CUDA_SYNC");
   opened.sync = sync && *sync && std::strcmp(sync, "0") != 0;
   opened.index = index;
@@ -139,19 +142,21 @@ void open_stream(int index, const Host& host) {
   size_t free = 0, total = 0;
   gpu::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   if (free < kOwn)
-    throw std::runtime_error("of the device's " + std::to_string(total) + " bytes " + std::to_string(free) +
-                             " are free, and the backend itself takes " + std::to_string(kOwn) +
-                             "; end what else uses the device, or choose another by --device cuda:N");
-  gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.mailbox), kMailbox + sizeof(IndexError)), "cudaMalloc");
+    throw std::runtime_error(std::to_string(free) + " of the device's " + std::to_string(total) +
+                             " bytes are free, but the backend itself needs " + std::to_string(kOwn) +
+                             "; stop other programs on the device, or choose another with --device cuda:N");
+  gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.mailbox), kMailbox + sizeof(IndexError)),
+             "cudaMalloc");
   gpu::check(cudaMalloc(reinterpret_cast<void**>(&opened.index_error), sizeof(IndexError)), "cudaMalloc");
-  gpu::check(cudaMemsetAsync(opened.mailbox, 0, kMailbox + sizeof(IndexError), opened.stream), "cudaMemsetAsync");
+  gpu::check(cudaMemsetAsync(opened.mailbox, 0, kMailbox + sizeof(IndexError), opened.stream),
+             "cudaMemsetAsync");
   gpu::check(cudaMemsetAsync(opened.index_error, 0, sizeof(IndexError), opened.stream), "cudaMemsetAsync");
   gpu::check(cublasCreate(&opened.blas), "cublasCreate");
   gpu::check(cublasLtCreate(&opened.blas_lt), "cublasLtCreate");
   gpu::check(cublasSetStream(opened.blas, opened.stream), "cublasSetStream");
   gpu::check(cudaMalloc(&opened.workspace, kWorkspace), "cudaMalloc");
   gpu::check(cublasSetWorkspace(opened.blas, opened.workspace, kWorkspace), "cublasSetWorkspace");
-  opened.host = host;  // until here an error is why the device cannot be used
+  opened.host = host;  // until here, errors are exceptions that say why the device cannot be used
 }
 
 void describe_device(char* text, size_t size) {
@@ -161,8 +166,8 @@ void describe_device(char* text, size_t size) {
   gpu::check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   gpu::check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
   std::snprintf(text, size, "%s, %.1f GiB, compute capability %d.%d, driver %d.%d, runtime %d.%d", p.name,
-                static_cast<double>(p.totalGlobalMem) / 1073741824.0, p.major, p.minor, driver / 1000, driver % 1000 / 10,
-                runtime / 1000, runtime % 1000 / 10);
+                static_cast<double>(p.totalGlobalMem) / 1073741824.0, p.major, p.minor, driver / 1000,
+                driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
 }
 
 cudaStream_t stream() { return enter(), opened.stream; }
@@ -185,7 +190,7 @@ void* allocate(size_t bytes, size_t /*used*/) {
   return block;
 }
 
-// The last of a process's tensors may go after the driver.
+// Ignores errors: the last tensors may be released after the driver has shut down.
 void release(void* block) { (void)cudaFree(block); }
 
 int64_t free_bytes() {
@@ -225,8 +230,10 @@ void end(const char* call, const char* status) {
   bonsai::cuda::opened.host.fail("cuda", text.c_str());
 }
 
-// A fault on the device, which shows at whichever call comes next.
-bool is_fault(cudaError_t status) { return status >= cudaErrorIllegalAddress && status <= cudaErrorLaunchFailure; }
+// An error in a kernel, which is reported by whichever call comes next.
+bool is_fault(cudaError_t status) {
+  return status >= cudaErrorIllegalAddress && status <= cudaErrorLaunchFailure;
+}
 
 std::string demangled(const char* name) {
   int status = 0;
@@ -242,12 +249,13 @@ void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   const std::string text = cudaGetErrorString(status);
   const bool hint = is_fault(status) && !bonsai::cuda::opened.sync;
-  end(call, (text + (hint ? "; run again with BONSAI_CUDA_SYNC=1, which names the kernel at fault" : "")).c_str());
+  end(call,
+      (text + (hint ? "; run again with BONSAI_CUDA_SYNC=1, which names the kernel at fault" : "")).c_str());
 }
 void launched(cudaError_t status, const void* kernel) {
   if (!bonsai::cuda::opened.sync) return check(status, "a kernel's launch");
   const char* name = "";
-  (void)cudaFuncGetName(&name, kernel);  // before it can break the device, which then answers nothing
+  (void)cudaFuncGetName(&name, kernel);  // first: after a kernel has failed, the device answers no call
   if (status == cudaSuccess) status = cudaStreamSynchronize(bonsai::cuda::opened.stream);
   if (status != cudaSuccess) end(("kernel " + demangled(name)).c_str(), cudaGetErrorString(status));
 }

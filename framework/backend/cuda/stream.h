@@ -1,4 +1,4 @@
-// The device as the library holds it: one stream, on which everything runs in order, cuBLAS, copies, scratch memory.
+// The library's device: one stream, on which all work runs in order; cuBLAS; copies; scratch memory.
 #pragma once
 
 #include <cublasLt.h>
@@ -9,37 +9,38 @@
 
 namespace gpu {
 void check(cublasStatus_t status, const char* call);
-// After a call that has queued work: with BONSAI_CUDA_SYNC=1 waits for it, and names the call in the error if it failed.
+// To be called after a call that has queued work. If BONSAI_CUDA_SYNC=1, waits for the work and throws an
+// error that names the call if it failed.
 void called(const char* call);
 }
 
 namespace bonsai::cuda {
 
-// Throws where the device cannot be had.
+// Throws if the device cannot be opened.
 void open_stream(int index, const Host& host);
 void describe_device(char* text, size_t size);
 
-// Whoever asks for these may then use the device: it is this thread's current one.
+// These also make the device the calling thread's current device.
 cudaStream_t stream();
 cublasHandle_t blas();
 cublasLtHandle_t blas_lt();
-void* workspace();  // of both, kWorkspace bytes
+void* workspace();  // kWorkspace bytes, shared by cuBLAS and cuBLASLt
 inline constexpr size_t kWorkspace = size_t{32} << 20;
-size_t shared_memory();  // bytes that a block may have
+size_t shared_memory();  // maximum bytes per block
 bool tf32();
 void use_tf32(bool on);
 
-void* allocate(size_t bytes, size_t used);  // null when there is none left
+void* allocate(size_t bytes, size_t used);  // null when out of memory
 void release(void* block);
 int64_t free_bytes();
-// From host memory: queued, and the host's bytes may change at once. To host memory: waits, and ends in an error where
-// a kernel met an id out of range.
+// A copy from host memory is queued; the host's bytes may be changed immediately. A copy to host memory
+// waits, and throws an error if a kernel has found an id out of range.
 void copy(void* to, const void* from, size_t bytes);
 void synchronise();
 
 IndexError* index_error();
 
-// Of the pool, for work queued from now on.
+// Memory from the pool, for work that is queued from now on.
 void* take_scratch(size_t bytes);
 void give_back_scratch(void* block, size_t bytes);
 
