@@ -20,16 +20,18 @@ void check_batch_size(int64_t batch_size) {
 
 }  // namespace
 
-Batcher::Batcher(std::string name, std::vector<int32_t> tokens, int64_t block_size, int64_t vocab_size, Rest rest)
+Batcher::Batcher(std::string name, std::vector<int32_t> tokens, int64_t block_size, int64_t vocab_size,
+                 Rest rest)
     : name_(std::move(name)), tokens_(std::move(tokens)), block_size_(block_size), rest_(rest) {
   check(block_size >= 1, kWhere, "block_size must be at least 1, got {}", block_size);
   if (rest == Rest::padded)
-    check(tokens_.size() >= 2, kWhere, "the {} has {} tokens; the first of two is the least to predict from", name_,
+    check(tokens_.size() >= 2, kWhere, "the {} has {} tokens; at least two are needed", name_,
           tokens_.size());
   else
-    check(windows() >= 1, kWhere,
-          "the {} split has {} tokens; block_size {} needs at least {}: give more text or a smaller block_size",
-          name_, tokens_.size(), block_size, static_cast<uint64_t>(block_size) + 1);
+    check(
+        windows() >= 1, kWhere,
+        "the {} split has {} tokens; block_size {} needs at least {}: provide more text or lower block_size",
+        name_, tokens_.size(), block_size, static_cast<uint64_t>(block_size) + 1);
   check_ids("the " + name_ + " split", tokens_, vocab_size);
 }
 
@@ -43,8 +45,8 @@ Batch Batcher::random(const BatchIndex& index, int64_t batch_size) const {
   check_batch_size(batch_size);
   check(index.step >= 0 && index.step < int64_t{1} << 32 && index.micro_batch >= 0 &&
             index.micro_batch < 1 << 16 && index.first_row >= 0,
-        kWhere, "no batch has step {}, micro-batch {}, first row {}", index.step, index.micro_batch,
-        index.first_row);
+        kWhere, "the batch index is out of range: step {}, micro-batch {}, first row {}", index.step,
+        index.micro_batch, index.first_row);
   RandomStream stream{index.seed, static_cast<uint32_t>(index.step),
                       static_cast<uint16_t>(index.micro_batch)};
   const RandomKey key = stream.draw("data.batch");
@@ -63,11 +65,12 @@ Batch Batcher::at(std::span<const int64_t> starts) const {
   int32_t* target = batch.targets.mutable_span<int32_t>().data();
   const int64_t places = rest_ == Rest::padded ? tokens() - 1 : windows();
   for (const int64_t start : starts) {
-    check(start >= 0 && start < places, kWhere, "the {} split has no window at {}; the last begins at {}", name_,
-          start, places - 1);
+    check(start >= 0 && start < places, kWhere, "the {} split has no window at {}; the last begins at {}",
+          name_, start, places - 1);
     const int64_t length = std::min(block_size_, tokens() - 1 - start);
     input = std::fill_n(std::copy_n(tokens_.data() + start, length, input), block_size_ - length, 0);
-    target = std::fill_n(std::copy_n(tokens_.data() + start + 1, length, target), block_size_ - length, kIgnore);
+    target =
+        std::fill_n(std::copy_n(tokens_.data() + start + 1, length, target), block_size_ - length, kIgnore);
   }
   return batch;
 }

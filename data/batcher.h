@@ -1,6 +1,6 @@
-// Windows of one long sequence of tokens, as batches: at random places to train, one after the other to
-// evaluate. A batch is a function of its numbers and nothing else, so a run that resumes sees what it would
-// have seen.
+// Batches of windows of one long token sequence: at random positions for training, consecutive for
+// evaluation. A batch is a function of its index alone, so a resumed run sees the batches that it would have
+// seen.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace bonsai {
 
-constexpr int32_t kIgnore = -100;  // a target that does not count
+constexpr int32_t kIgnore = -100;  // a target that the loss ignores
 
 struct Batch {
   Tensor inputs, targets;  // (B,T) i32 on the host; a target is the token after its input
-  // Of a task that has a source: what an encoder reads, (B,S) i32, and 0 where that is padding.
+  // For tasks with a source: the encoder's input (B,S) i32, and its padding mask (B,S), 0 for padding.
   Tensor source = {}, source_padding_mask = {};
 
   Batch to(Device device) const {
@@ -24,35 +24,36 @@ struct Batch {
   }
 };
 
-// What names a random batch. Row r of one with first_row f is row f + r: ranks share a batch by rows.
+// Identifies a random batch. Row r of a batch with first_row f is row f + r of the step's batch, so ranks can
+// divide a batch by rows.
 struct BatchIndex {
   uint64_t seed = 0;
   int64_t step = 0, micro_batch = 0;  // below 2^32 and 2^16
   int64_t first_row = 0;
 };
 
-// What becomes of the targets after the last whole block in evaluation. Padded, they are a block of their own, filled up
-// with targets that do not count: every target is evaluated, of as little as two tokens.
+// What evaluation does with the targets after the last whole block. `padded`: they form a block that is
+// padded with ignored targets, so that every target is evaluated and two tokens are enough.
 enum class Rest { left_out, padded };
 
 class Batcher {
  public:
-  // `name` is said in errors: "train", "validation". Fewer than block_size + 1 tokens (two with Rest::padded), or an id
-  // outside the vocabulary, are refused here.
+  // Errors contain `name`: "train", "validation". Throws if there are fewer than block_size + 1 tokens (two
+  // with Rest::padded), or if an id is outside the vocabulary.
   Batcher(std::string name, std::vector<int32_t> tokens, int64_t block_size, int64_t vocab_size,
           Rest rest = Rest::left_out);
 
   int64_t tokens() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t block_size() const { return block_size_; }
   std::string identity() const;  // "900 tokens, checksum 0123456789abcdef"
-  int64_t windows() const { return tokens() - block_size_; }  // places to start at
+  int64_t windows() const { return tokens() - block_size_; }  // number of start positions
 
   // Starts are uniform over windows(), drawn with replacement.
   Batch random(const BatchIndex& index, int64_t batch_size) const;
   Batch at(std::span<const int64_t> starts) const;
 
-  // Evaluation, always in the same order: block i begins at token i * block_size, so each target counts once.
-  // Batches need not be whole: the last has the blocks that remain.
+  // Evaluation in a fixed order: block i begins at token i * block_size, so each target counts once. The last
+  // batch has the remaining blocks and may be smaller.
   int64_t blocks() const {
     return (tokens() - 1 + (rest_ == Rest::padded ? block_size_ - 1 : 0)) / block_size_;
   }

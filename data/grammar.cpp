@@ -94,7 +94,8 @@ void Grammar::expand(const Symbol& symbol, RandomKey key, uint64_t& draws, Sampl
   }
 }
 
-// Reads a text by breadth: all the places where it can stand after each piece of an alternative.
+// A breadth-first parser: after each piece of an alternative it has all positions in the text that it can be
+// at.
 class Grammar::Reader {
  public:
   struct State {
@@ -103,7 +104,7 @@ class Grammar::Reader {
   };
   using States = std::vector<State>;
 
-  // `open`: the text may end anywhere, and what the grammar would make after that is summed over.
+  // `open`: the text may end anywhere; probabilities are summed over all continuations.
   Reader(const Grammar& grammar, std::string_view text, bool open)
       : grammar_(grammar), text_(text), open_(open) {}
 
@@ -118,7 +119,7 @@ class Grammar::Reader {
     }
   }
 
-  // Begins at every character that the symbol makes: each derivation counts as often as it is long.
+  // Starts at every character that the symbol generates, so a derivation of n characters counts n times.
   const States& follow_from_inside(const Symbol& symbol) {
     const auto [entry, is_new] = inside_.try_emplace(&symbol);
     if (!is_new) return entry->second;
@@ -182,7 +183,7 @@ std::vector<double> Grammar::derivations(std::string_view text, size_t* reached)
 }
 
 double Grammar::window_log_probability(std::string_view window) const {
-  check(derivations("").empty(), kWhere, "can make an empty text; a run of those has no windows");
+  check(derivations("").empty(), kWhere, "generates an empty text, so windows have no probability");
   Reader reader(*this, window, /*open=*/true);
   Reader::States states = reader.follow_from_inside(start()), next;
   double largest = -INFINITY;

@@ -1,5 +1,5 @@
-// Probabilistic grammars small enough that everything about the texts they make is known exactly: the
-// probability of each, the entropy, the mean length.
+// Probabilistic grammars that are small enough to compute the properties of their texts exactly: the
+// probability of each text, the entropy, the mean length.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,8 @@
 
 namespace bonsai {
 
-// A context-free grammar without recursion. A symbol is defined by weighted alternatives, texts of ASCII in
-// which {name} stands for a symbol defined before; the last symbol defined is the one that texts are made
-// from.
+// A context-free grammar without recursion. A symbol has weighted alternatives: ASCII texts in which {name}
+// stands for a symbol defined earlier. The last symbol defined is the start symbol.
 class Grammar {
  public:
   struct Alternative {
@@ -27,29 +26,29 @@ class Grammar {
     std::string text;
     double log_probability;
   };
-  Sample sample(RandomKey key) const;  // draw i is element i of the key
+  Sample sample(RandomKey key) const;  // draw i uses element i of the key
 
-  // The log probability of each derivation of the text: none where the grammar cannot make it, several where
-  // it is ambiguous. `reached`, if given, is how far the text could be followed, in characters.
+  // The log probability of each derivation of the text: none if the grammar does not generate it, several if
+  // it is ambiguous. `reached`, if given, is set to the number of characters that the grammar can generate.
   std::vector<double> derivations(std::string_view text, size_t* reached = nullptr) const;
-  // The log probability that an endless run of texts, cut at a uniform place, goes on like this: the best a
-  // predictor can do that sees the window and nothing before it. -inf where no run holds it. An Error if
-  // there is an empty text.
+  // The log probability that an endless sequence of texts, from a uniformly chosen position on, begins with
+  // `window`: the best that a predictor can do without seeing what precedes the window. -inf if the window
+  // cannot occur. Throws if the grammar generates an empty text.
   double window_log_probability(std::string_view window) const;
 
-  double entropy() const;      // of a derivation, in nats; of a text, if no text has two derivations
+  double entropy() const;      // of derivations, in nats; also of texts, if no text has two derivations
   double mean_length() const;  // characters
-  double count() const;        // derivations there are
-  std::vector<std::string> words()
-      const;  // of all texts, sorted; what is not a lower-case letter separates words
+  double count() const;        // number of derivations
+  // The words of all texts, sorted. Any character but a lower-case letter separates words.
+  std::vector<std::string> words() const;
 
  private:
   struct Piece {
     std::string text;
-    int symbol = -1;  // this one instead of the text
+    int symbol = -1;  // if not -1, this symbol instead of the text
   };
   struct Rule {
-    uint64_t up_to;  // its weight and those before
+    uint64_t up_to;  // cumulative weight, its own included
     double log_probability;
     std::vector<Piece> pieces;
   };

@@ -10,7 +10,8 @@
 namespace bonsai {
 namespace {
 
-// No word that follows "a" begins with a vowel. Short words: much to choose, little to spell.
+// No word that follows "a" begins with a vowel. Words are short, so that there are many choices and little
+// spelling.
 constexpr const char* kAdjectives =
     "big cold dark fine gold grey lost red sad shy soft tall thin tiny warm wet wild";
 constexpr const char* kPlaces = "barn cave gate hill lake mill road tree wall well";
@@ -40,7 +41,7 @@ std::vector<Grammar::Alternative> one_of(const std::string& words) {
   return all;
 }
 
-// What follows a hero's name: all of the tale, since its end must name the hero and the thing again.
+// What follows a hero's name is all of the tale, since its end must name the hero and the thing again.
 void define_story(Grammar& grammar, const std::string& pronoun, const std::string& hero) {
   grammar.define("who " + hero, {{pronoun}, {"the " + hero}});
   std::vector<Grammar::Alternative> stories;
@@ -103,15 +104,16 @@ double tales_window_loss(std::string_view window) {
   const Grammar& grammar = tales_grammar();
   const double loss =
       grammar.window_log_probability(window.substr(0, 1)) - grammar.window_log_probability(window);
-  check(std::isfinite(loss), "tales", "\"{}\" is no part of any tales", window);
+  check(std::isfinite(loss), "tales", "\"{}\" does not occur in any tales", window);
   return loss;
 }
 
 double tale_log_probability(std::string_view tale) {
   size_t reached = 0;
   const std::vector<double> found = tales_grammar().derivations(tale, &reached);
-  check(found.size() == 1, "tales", "\"{}\" is no tale: the grammar follows it for {} of {} characters", tale,
-        reached, tale.size());
+  check(found.size() == 1, "tales",
+        "\"{}\" is not a tale: the grammar generates only {} of its {} characters", tale, reached,
+        tale.size());
   return found.front();
 }
 

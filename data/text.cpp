@@ -12,8 +12,8 @@ std::string read_text(const std::filesystem::path& path) {
   std::string text = read_file(path, kMaxTextBytes);
   check(!text.empty(), "data", "{}: is empty; there is nothing to train on", path.string());
   const size_t zero = text.find('\0');
-  check(zero == std::string::npos, "data", "{}: byte {} is zero: not a text file; UTF-8 is needed",
-        path.string(), zero);
+  check(zero == std::string::npos, "data",
+        "{}: byte {} is zero, so this is not a text file; convert it to UTF-8", path.string(), zero);
   return text;
 }
 

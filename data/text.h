@@ -1,4 +1,4 @@
-// Text files, and the cut between what is trained on and what is held back.
+// Text files, and the split into training and validation data.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@ namespace bonsai {
 
 constexpr uint64_t kMaxTextBytes = uint64_t{4} << 30;
 
-// All of the file. An Error where it is missing, a directory, empty, or longer than that, or holds a zero byte (binary data,
-// UTF-16).
+// Reads all of a file. Throws if it is missing, a directory, empty or larger than kMaxTextBytes, or if it
+// contains a zero byte (binary data, UTF-16).
 std::string read_text(const std::filesystem::path& path);
 
 struct Split {
   std::vector<int32_t> train, validation;
 };
-// The last validation_fraction, in [0, 1), of the tokens (to the nearest token) is for validation, the rest
-// trains. Whether a part is long enough is asked where the block size is known: see Batcher.
+// The last validation_fraction (in [0, 1)) of the tokens, rounded to the nearest token, is for validation,
+// the rest for training. Batcher checks whether the parts are long enough for the block size.
 Split split_tokens(std::vector<int32_t> tokens, double validation_fraction);
 
 }  // namespace bonsai

@@ -13,12 +13,12 @@ namespace bonsai {
 namespace {
 
 constexpr const char* kWhere = "tokenizer";
-constexpr char32_t kEscape = 0xDC00;  // + byte; no valid UTF-8 encodes these
+constexpr char32_t kEscape = 0xDC00;  // + byte; valid UTF-8 does not encode these code points
 
 bool is_surrogate(char32_t c) { return c >= 0xD800 && c <= 0xDFFF; }
 bool is_escape(char32_t c) { return c >= kEscape + 0x80 && c <= kEscape + 0xFF; }
 
-// Takes one character off the front. Overlong forms, surrogates and code points above U+10FFFF are not valid.
+// Removes the first character. Overlong forms, surrogates and code points above U+10FFFF are invalid.
 char32_t next_character(std::string_view& text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -74,11 +74,11 @@ std::vector<char32_t> characters_of(std::string_view text) {
 std::unique_ptr<Tokenizer> Tokenizer::from_serialised(std::string_view text) {
   const auto json = parse_json(text, kWhere);
   check(json.is_object() && json.contains("kind") && json["kind"].is_string(), kWhere,
-        "what was stored is not a tokenizer: a JSON object with a \"kind\" is needed");
+        "the stored tokenizer is not a JSON object with a \"kind\"");
   const std::string kind = json["kind"];
   check(kind == "char", kWhere, "unknown kind {}; known: char", in_quotes(kind));
   check(json.contains("characters") && json["characters"].is_array(), kWhere,
-        "what was stored of kind char has no array \"characters\"");
+        "the stored tokenizer of kind char has no array \"characters\"");
   std::vector<char32_t> characters;
   for (const auto& c : json["characters"]) {
     check(c.is_number_unsigned() && c.get<uint64_t>() <= 0x10FFFF, kWhere,
@@ -110,8 +110,8 @@ std::vector<int32_t> CharTokenizer::encode(std::string_view text) const {
     const auto found = std::lower_bound(characters_.begin(), characters_.end(), c);
     if (found == characters_.end() || *found != c)
       throw UnknownCharacter(
-          at, fmt::format("[{}] {} at byte {} is not one of the {} characters this tokenizer was built from", kWhere,
-                          describe(c), at, characters_.size()));
+          at, fmt::format("[{}] {} at byte {} is not one of the {} characters this tokenizer was built from",
+                          kWhere, describe(c), at, characters_.size()));
     ids.push_back(static_cast<int32_t>(found - characters_.begin()));
   }
   return ids;

@@ -142,7 +142,7 @@ TEST(CharTokenizer, LivesInAString) {
 
 TEST(CharTokenizer, AStoredStringIsNotBelieved) {
   for (const char* text : {"", "{", "[]", "7", R"({"kind":7})", R"({"characters":[1]})"})
-    EXPECT_SAYS(Tokenizer::from_serialised(text), "is not a tokenizer");
+    EXPECT_SAYS(Tokenizer::from_serialised(text), "is not a JSON object with a \"kind\"");
   EXPECT_SAYS(Tokenizer::from_serialised(R"({"kind":"bpe"})"), "unknown kind \"bpe\"; known: char");
   EXPECT_SAYS(Tokenizer::from_serialised(R"({"kind":"char"})"), "no array");
   const auto with = [](const std::string& list) {
@@ -327,7 +327,7 @@ TEST(Grammar, MistakesInItAreTold) {
   Grammar grammar;
   EXPECT_SAYS(grammar.entropy(), "has no symbols");
   grammar.define("nothing", {{""}, {"a"}});
-  EXPECT_SAYS(grammar.window_log_probability("b"), "can make an empty text");
+  EXPECT_SAYS(grammar.window_log_probability("b"), "generates an empty text");
   EXPECT_SAYS(grammar.define("s", {{"{s}a"}}), "not defined before it");
   EXPECT_SAYS(grammar.define("s", {{"{s"}}), "a brace is not closed in \"{s\"");
   EXPECT_SAYS(grammar.define("s", {}), "{s} has no alternatives");
@@ -403,11 +403,11 @@ TEST(Tales, BreakingADependencyIsNoTale) {
     std::string text = good;
     return text.replace(text.rfind(from), from.size(), to);
   };
-  EXPECT_SAYS(tale_log_probability(changed("she", "he")), "is no tale: the grammar follows it for 29 of 79");
-  EXPECT_SAYS(tale_log_probability(changed("girl", "queen")), "is no tale");
-  EXPECT_SAYS(tale_log_probability(changed("pear", "plum")), "is no tale");
-  EXPECT_SAYS(tale_log_probability(changed("ate", "wore")), "is no tale");
-  EXPECT_SAYS(tale_log_probability(changed("\n", "")), "is no tale");
+  EXPECT_SAYS(tale_log_probability(changed("she", "he")), "is not a tale: the grammar generates only 29 of its 79");
+  EXPECT_SAYS(tale_log_probability(changed("girl", "queen")), "is not a tale");
+  EXPECT_SAYS(tale_log_probability(changed("pear", "plum")), "is not a tale");
+  EXPECT_SAYS(tale_log_probability(changed("ate", "wore")), "is not a tale");
+  EXPECT_SAYS(tale_log_probability(changed("\n", "")), "is not a tale");
   EXPECT_SAYS(tale_log_probability(good + "a"), "80 of 81");
   EXPECT_SAYS(tale_log_probability(""), "0 of 0");
 }
@@ -432,7 +432,7 @@ TEST(Tales, AWindowCostsMoreThanTheFloorTheMoreTheShorter) {
   };
   EXPECT_NEAR(loss(128), tales_floor() + 5.5 / 128, 0.006);
   EXPECT_NEAR(loss(32), tales_floor() + 4.8 / 32, 0.02);
-  EXPECT_SAYS(tales_window_loss("abc"), "is no part of any tales");
+  EXPECT_SAYS(tales_window_loss("abc"), "does not occur in any tales");
 }
 
 }  // namespace

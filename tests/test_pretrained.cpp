@@ -287,7 +287,7 @@ TEST(Pretrained, AStoredTensorWithoutAPlaceIsRefused) {
   for (const char* name : {"model.layers.0.self_attn.q_proj.bias", "model.layers.1.input_layernorm.weight"}) {
     Directory changed = llama();
     changed.tensors[name] = zeros({8});
-    changed.expect_refused({name, "no place"}, "model.safetensors");
+    changed.expect_refused({name, "is not part of the model"}, "model.safetensors");
   }
   Directory old = gpt2();
   old.tensors["transformer.h.0.attn.bias"] = zeros({1, 1, 16, 16});
@@ -317,7 +317,7 @@ TEST(Pretrained, FilesThatAreMissingOrDamagedAreNamed) {
   const Directory changed = llama();
   EXPECT_NE(error(changed.folder).find("model.safetensors"), std::string::npos);
   std::ofstream(changed.folder / "model.safetensors.index.json") << "{}";
-  EXPECT_NE(error(changed.folder).find("in several files; only a single model.safetensors"),
+  EXPECT_NE(error(changed.folder).find("in several files; Bonsai reads only a single model.safetensors"),
             std::string::npos);
   changed.open();
   for (const char* text : {"", "[]", "{\"model_type\":", "\"llama\"", "{} {}"}) {

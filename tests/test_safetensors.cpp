@@ -393,8 +393,8 @@ TEST_F(Safetensors, ABadRequestToWriteLeavesTheOldFile) {
   refused({{"w", x}, {"w", x}}, "its name is given twice");
   refused({{"w", Tensor()}}, "it is undefined");
   refused({{"__metadata__", x}}, "its name is taken");
-  refused({{"\xff", x}}, "not UTF-8");
-  refused({{"w", x}}, "not UTF-8", {{"a", "\xff"}});
+  refused({{"\xff", x}}, "not valid UTF-8");
+  refused({{"w", x}}, "not valid UTF-8", {{"a", "\xff"}});
   EXPECT_EQ(get(), "old");
   EXPECT_EQ(files().size(), 1u);
 }

@@ -20,13 +20,14 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWhere = "file";
 constexpr size_t kLongestPath = 4096;
-constexpr const char* kUnfinished = ".tmp-";  // and a process id, after the name of the file that is written
+constexpr const char* kUnfinished = ".tmp-";  // follows the file's name and precedes the process id
 
 void require_call(bool ok, const std::string& path, const char* otherwise) {
   if (!ok) fail(kWhere, "{}: {}: {}", path, otherwise, std::generic_category().message(errno));
 }
 
-// A link stays, and the file it leads to is replaced. A device must not be: /dev/null would be gone.
+// The path to replace. A symbolic link remains, and its target is replaced. Throws for anything but a regular
+// file: replacing a device such as /dev/null would delete it.
 fs::path replaceable(const fs::path& path) {
   std::error_code code;
   const fs::file_status status = fs::status(path, code);
@@ -43,9 +44,10 @@ Descriptor::~Descriptor() {
   if (number >= 0) ::close(number);
 }
 
-// O_NONBLOCK: opening a pipe would otherwise wait for someone to write to it.
+// O_NONBLOCK: otherwise opening a pipe would wait for a writer.
 InputFile::InputFile(const fs::path& path)
-    : path_(escaped(path.string(), kLongestPath)), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    : path_(escaped(path.string(), kLongestPath)),
+      file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   require_call(file_.number >= 0, path_, "cannot be opened");
   struct stat status = {};
   require_call(::fstat(file_.number, &status) == 0, path_, "cannot be examined");
@@ -54,7 +56,7 @@ InputFile::InputFile(const fs::path& path)
   bytes_ = static_cast<uint64_t>(status.st_size);
 }
 
-// pread, not mmap: touching a page of a mapped file that was cut meanwhile would kill the process.
+// pread instead of mmap: if a mapped file is truncated, accessing a missing page kills the process.
 void InputFile::read(uint64_t at, void* to, size_t bytes) const {
   for (size_t done = 0; done < bytes;) {
     const ssize_t got = ::pread(file_.number, static_cast<char*>(to) + done, bytes - done,
@@ -69,7 +71,7 @@ void InputFile::read(uint64_t at, void* to, size_t bytes) const {
 
 std::string read_file(const fs::path& path, uint64_t most) {
   const InputFile file(path);
-  check(file.bytes() <= most, kWhere, "{}: has {} bytes; at most {} are read", file.path(), file.bytes(), most);
+  check(file.bytes() <= most, kWhere, "{}: has {} bytes; the limit is {}", file.path(), file.bytes(), most);
   std::string text(file.bytes(), '\0');
   file.read(0, text.data(), text.size());
   return text;
@@ -101,11 +103,11 @@ void ReplacementFile::write(const void* from, size_t bytes) {
 void ReplacementFile::commit() {
   require(::fsync(file_.number) == 0, "cannot be written");
   require(::close(std::exchange(file_.number, -1)) == 0, "cannot be written");
-  require(::rename(part_.c_str(), path_.c_str()) == 0, "cannot be put in place");
+  require(::rename(part_.c_str(), path_.c_str()) == 0, "cannot be replaced");
   part_.clear();
-  // Some file systems cannot synchronise a folder and say so by EINVAL.
+  // Some file systems cannot sync a folder and return EINVAL.
   require(::fsync(folder_.number) == 0 || errno == EINVAL,
-          "is written, but a power cut may undo that");
+          "was written, but may be lost in a power failure");
 }
 
 void ReplacementFile::require(bool ok, const char* otherwise) const {
@@ -113,7 +115,7 @@ void ReplacementFile::require(bool ok, const char* otherwise) const {
 }
 
 void remove_unfinished(const fs::path& path) {
-  std::error_code ignored;  // what cannot be seen or removed stays
+  std::error_code ignored;  // files that cannot be listed or removed remain
   const std::string start = path.filename().string() + kUnfinished;
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(path.parent_path(), ignored))
@@ -121,8 +123,9 @@ void remove_unfinished(const fs::path& path) {
   for (const fs::path& file : found) fs::remove(file, ignored);
 }
 
-// Some file systems have no such locks: there the folder is not guarded.
-FolderLock::FolderLock(const fs::path& folder) : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+// On a file system without such locks, the folder is not locked.
+FolderLock::FolderLock(const fs::path& folder)
+    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   require_call(folder_.number >= 0, folder.string(), "cannot be opened");
   check(::flock(folder_.number, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, kWhere,
         "{}: another process is writing to it", folder.string());

@@ -1,4 +1,4 @@
-// Files that are read in pieces, and files that must not be lost while they are written anew.
+// Files that are read in pieces, files that are replaced atomically, and locks on folders.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,14 @@ struct Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 };
 
-// A regular file to read from: never a device, a pipe or a folder, whose end nobody knows. It stays the same one when another is renamed over its path.
+// A regular file, open for reading. Throws for devices, pipes and folders, whose size is unknown. If another
+// file is renamed over its path, this one stays open.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path);
 
-  void read(uint64_t at, void* to, size_t bytes) const;  // all of them, or an Error
-  uint64_t bytes() const { return bytes_; }              // when it was opened
+  void read(uint64_t at, void* to, size_t bytes) const;  // reads all bytes or throws
+  uint64_t bytes() const { return bytes_; }              // size at the time of opening
   const std::string& path() const { return path_; }
 
  private:
@@ -33,12 +34,12 @@ class InputFile {
   uint64_t bytes_ = 0;
 };
 
-// All of a regular file of at most `most` bytes.
+// Reads all of a regular file. Throws if it has more than `most` bytes.
 std::string read_file(const std::filesystem::path& path, uint64_t most);
 
-// Puts a new file in place of `path` once all of it is on the disk. Until commit() the old one stays,
-// and without a commit() nothing of the new one is left. Writes to <path>.tmp-<process id>: one
-// writer of a path at a time.
+// Replaces the file at `path` once the new one is completely on disk. The old file remains until commit().
+// Without a commit() the new file is removed. Writes to <path>.tmp-<process id>, so a path may have one
+// writer at a time.
 class ReplacementFile {
  public:
   explicit ReplacementFile(const std::filesystem::path& path);
@@ -50,22 +51,22 @@ class ReplacementFile {
   void commit();
 
  private:
-  void require(bool ok, const char* otherwise) const;  // adds the system's reason
+  void require(bool ok, const char* otherwise) const;  // adds the system's error message
 
   std::filesystem::path path_;
-  std::string part_;  // the path until it is whole; empty when there is none to remove
+  std::string part_;  // the temporary file; empty if there is none to remove
   Descriptor folder_, file_;
 };
 
-// Removes what writers of this path that were killed have left beside it.
+// Removes temporary files that killed writers of this path have left.
 void remove_unfinished(const std::filesystem::path& path);
 
-// While it lives, another process (or another lock) that asks for the same folder gets an Error.
+// Locks a folder during its lifetime. Locking it again, in this or another process, throws.
 class FolderLock {
  public:
   explicit FolderLock(const std::filesystem::path& folder);
 
-  bool is_at(const std::filesystem::path& folder) const;  // false once it was removed or renamed
+  bool is_at(const std::filesystem::path& folder) const;  // false after the folder was removed or renamed
 
  private:
   Descriptor folder_;

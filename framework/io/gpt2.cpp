@@ -1,4 +1,4 @@
-// GPT-2: its settings, and where its tensors go.
+// GPT-2: its settings, and the mapping of its tensors to parameters.
 #include "bonsai/framework/io/hugging_face.h"
 #include "bonsai/framework/io/json_config.h"
 
@@ -10,7 +10,7 @@ std::string activation_op(const JsonConfig& config) {
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return "gelu_tanh";
   for (const char* same : {"gelu", "relu", "silu", "tanh"})
     if (name == same) return name;
-  fail(config.path(), "activation_function '{}' is not one Bonsai has", escaped(name));
+  fail(config.path(), "activation_function '{}' is not supported", escaped(name));
 }
 
 }  // namespace
@@ -24,8 +24,8 @@ Gpt2Settings gpt2_settings(const JsonConfig& config) {
   const double dropout = config.get("resid_pdrop", 0.1);
   for (const char* other : {"embd_pdrop", "attn_pdrop"})
     check(config.get(other, 0.1) == dropout, config.path(),
-          "{} is {} but resid_pdrop {}; Bonsai's decoder has one dropout", other, config.get(other, 0.1),
-          dropout);
+          "{} is {} but resid_pdrop is {}; Bonsai supports only one dropout rate", other,
+          config.get(other, 0.1), dropout);
   return {.vocab_size = config.size("vocab_size"),
           .n_positions = config.size("n_positions"),
           .n_embd = width,
@@ -46,8 +46,8 @@ std::vector<StoredWeight> gpt2_weights(const Gpt2Settings& settings) {
     all.push_back({stored + ".weight", path + ".weight", {width}});
     all.push_back({stored + ".bias", path + ".bias", {width}});
   };
-  const auto linear = [&](const std::string& stored, const std::string& path, int64_t in, int64_t out, int part = 0,
-                          int parts = 1) {
+  const auto linear = [&](const std::string& stored, const std::string& path, int64_t in, int64_t out,
+                          int part = 0, int parts = 1) {
     all.push_back({stored + ".weight", path + ".weight", {in, out}, true, part, parts});
     all.push_back({stored + ".bias", path + ".bias", {out}, false, part, parts});
   };

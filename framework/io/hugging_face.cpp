@@ -30,11 +30,11 @@ namespace {
 std::filesystem::path weights_file(const std::filesystem::path& directory) {
   const auto one = directory / "model.safetensors", parts = directory / "model.safetensors.index.json";
   check(std::filesystem::exists(one) || !std::filesystem::exists(parts), parts.string(),
-        "says that the weights are in several files; only a single model.safetensors is read");
+        "lists weights in several files; Bonsai reads only a single model.safetensors");
   return one;
 }
 
-// Tables that a model of the kind can compute; files of older versions have them.
+// Constant tables that the model computes itself; files of older versions contain them.
 bool is_computed(const std::string& stored) {
   return stored.ends_with(".attn.bias") || stored.ends_with(".attn.masked_bias") ||
          stored.ends_with(".rotary_emb.inv_freq");
@@ -59,18 +59,18 @@ HuggingFaceDirectory::HuggingFaceDirectory(const std::filesystem::path& director
     check_layers("num_hidden_layers", settings.num_hidden_layers);
     settings_ = settings, weights_ = llama_weights(settings), prefix_ = "model.";
   } else {
-    fail(config.path(), "model_type is '{}'; gpt2 and llama are read", escaped(kind));
+    fail(config.path(), "model_type is '{}'; Bonsai reads gpt2 and llama", escaped(kind));
   }
-  std::set<std::string> taken = {"lm_head.weight"};  // the token table once more, where they are tied
+  std::set<std::string> taken = {"lm_head.weight"};  // a copy of the token table if they are tied
   for (const StoredWeight& weight : weights_) {
     const std::string stored = stored_name(weight);
-    check(file_.shape(stored) == weight.shape, config.path(), "describes tensor {} as {}, but {} has it as {}", stored,
-          weight.shape, path_, file_.shape(stored));
+    check(file_.shape(stored) == weight.shape, config.path(),
+          "describes tensor {} as {}, but {} has it as {}", stored, weight.shape, path_, file_.shape(stored));
     taken.insert(stored);
   }
   for (const std::string& stored : file_.names())
     check(taken.contains(stored) || is_computed(stored), path_,
-          "tensor {} has no place in the model that config.json describes", in_quotes(stored));
+          "tensor {} is not part of the model that config.json describes", in_quotes(stored));
 }
 
 std::string HuggingFaceDirectory::stored_name(const StoredWeight& weight) const {

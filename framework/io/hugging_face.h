@@ -1,7 +1,8 @@
-// Hugging Face directories: config.json beside model.safetensors.
+// Hugging Face directories: config.json and model.safetensors.
 //
-// Here is where their layouts end: everything else knows projections as (out, in), and one matrix each. GPT-2's are
-// "Conv1D": stored (in, out), with query, key and value side by side in one matrix, c_attn.
+// This file converts their layouts: in the rest of Bonsai each projection is one matrix (out, in). GPT-2's
+// projections are "Conv1D", stored as (in, out), and its query, key and value are side by side in one matrix,
+// c_attn.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +14,8 @@
 
 namespace bonsai {
 
-// config.json, in the words of each kind; activations are named as their op.
+// The settings in config.json under the names that each kind of model uses. `activation` is the name of an
+// op.
 struct Gpt2Settings {
   int64_t vocab_size, n_positions, n_embd, n_layer, n_head, n_inner;  // n_inner 0: 4 * n_embd
   std::string activation;
@@ -28,22 +30,22 @@ struct LlamaSettings {
   bool tied;
 };
 
-// One of Bonsai's parameters as a part of a stored tensor.
+// Maps a part of a stored tensor to one of Bonsai's parameters.
 struct StoredWeight {
   std::string stored;       // "h.0.attn.c_attn.weight"
   std::string path;         // "block.0.attention.key.weight"
-  Shape shape;              // of the stored tensor, by the settings
-  bool transposed = false;  // stored (in, out)
-  int part = 0, parts = 1;  // of the stored columns, in equal parts
+  Shape shape;              // the stored tensor's, according to the settings
+  bool transposed = false;  // stored as (in, out)
+  int part = 0, parts = 1;  // which of `parts` equal parts of the stored columns
 };
 
-// The part of a stored tensor, or of its gradient, in Bonsai's layout.
+// Extracts the part of a stored tensor, or of its gradient, in Bonsai's layout.
 Tensor stored_part(const Tensor& stored, const StoredWeight& weight);
 
 class HuggingFaceDirectory {
  public:
-  // Checks that it is of a kind and with settings that Bonsai has, and that every weight is there, in the shape that
-  // the settings say, and no other: what is built from the settings is then no larger than the file.
+  // Throws if the kind or a setting is not supported, if a weight is missing or unknown, or if its shape
+  // disagrees with the settings. A model built from the settings is therefore no larger than the file.
   explicit HuggingFaceDirectory(const std::filesystem::path& directory);
 
   const std::variant<Gpt2Settings, LlamaSettings>& settings() const { return settings_; }
@@ -56,10 +58,10 @@ class HuggingFaceDirectory {
   std::string prefix_;
   std::vector<StoredWeight> weights_;
   SafetensorsFile file_;
-  std::string path_;  // of that file
+  std::string path_;  // model.safetensors
 };
 
-// Each kind: its settings from config.json, and where its tensors go.
+// Per kind: reads its settings from config.json, and maps its tensors to parameters.
 class JsonConfig;
 Gpt2Settings gpt2_settings(const JsonConfig& config);
 std::vector<StoredWeight> gpt2_weights(const Gpt2Settings& settings);

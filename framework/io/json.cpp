@@ -5,7 +5,8 @@
 namespace bonsai {
 
 nlohmann::json parse_json(std::string_view text, std::string_view where) {
-  check(text.size() <= kMaxJsonBytes, where, "its JSON has {} bytes; at most {} are read", text.size(), kMaxJsonBytes);
+  check(text.size() <= kMaxJsonBytes, where, "its JSON has {} bytes; the limit is {}", text.size(),
+        kMaxJsonBytes);
   const auto bounded = [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
     check(depth < kMaxJsonDepth, where, "its JSON is nested more than {} levels deep", kMaxJsonDepth);
     return true;

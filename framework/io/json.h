@@ -1,4 +1,4 @@
-// JSON that others wrote: its size and depth are bounded while it is read, so that it fills neither memory nor the stack.
+// Parses untrusted JSON with limits on its size and depth, so that it exhausts neither memory nor the stack.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,8 @@ namespace bonsai {
 constexpr uint64_t kMaxJsonBytes = 16 << 20;
 constexpr int kMaxJsonDepth = 64;
 
-// The value in `text`, discarded() if it is not JSON. Longer or deeper than the limits is an Error of `where`.
+// Parses `text`; the result is discarded() if it is not JSON. Throws an Error in the name of `where` if it
+// exceeds a limit.
 nlohmann::json parse_json(std::string_view text, std::string_view where);
 
 }  // namespace bonsai

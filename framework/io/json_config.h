@@ -1,4 +1,4 @@
-// config.json of a Hugging Face directory, with errors that name the file and the key.
+// Reads config.json of a Hugging Face directory. Errors name the file and the key.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,8 @@ namespace bonsai {
 class JsonConfig {
  public:
   explicit JsonConfig(const std::filesystem::path& path) : path_(path.string()) {
-    check(std::filesystem::exists(path), path_, "cannot be read; a Hugging Face directory has a config.json");
+    check(std::filesystem::exists(path), path_,
+          "does not exist; a Hugging Face directory must have a config.json");
     json_ = parse_json(read_file(path, kMaxJsonBytes), path_);
     check(json_.is_object(), path_, "is not a JSON object");
   }
@@ -37,21 +38,21 @@ class JsonConfig {
     check(n >= 1, path_, "{} is missing or less than 1", key);
     return n;
   }
-  // A count whose small multiples are int64 too.
+  // A count so small that products of two of them do not overflow int64.
   int64_t size(const char* key, int64_t otherwise = -1) const {
     const int64_t n = count(key, otherwise);
-    check(n <= kLargestSize, path_, "{} is {}; at most {} is read", key, n, kLargestSize);
+    check(n <= kLargestSize, path_, "{} is {}; the limit is {}", key, n, kLargestSize);
     return n;
   }
 
-  // Of a setting that Bonsai has in one value alone.
+  // Throws unless the setting has the only value that Bonsai supports.
   template <class T>
   void only(const char* key, const T& value) const {
     const T found = get(key, value);
-    check(found == value, path_, "{} is {}; only {} is read", key, shown(found), value);
+    check(found == value, path_, "{} is {}; Bonsai supports only {}", key, shown(found), value);
   }
 
-  // An object below a key; an empty one where there is none.
+  // The object under a key; empty if there is none.
   JsonConfig below(const char* key) const {
     JsonConfig inner = *this;
     inner.json_ = has(key) ? json_[key] : nlohmann::json::object();

@@ -1,4 +1,4 @@
-// Llama: its settings, and where its tensors go.
+// Llama: its settings, and the mapping of its tensors to parameters.
 #include "bonsai/framework/io/hugging_face.h"
 #include "bonsai/framework/io/json_config.h"
 
@@ -14,7 +14,7 @@ LlamaSettings llama_settings(const JsonConfig& config) {
   config.only("mlp_bias", false);
   config.only("attention_dropout", 0.0);
   config.only<std::string>("hidden_act", "silu");
-  // transformers 5 keeps the rotary settings below rope_parameters, 4 beside the others.
+  // transformers 5 stores the rotary settings under rope_parameters, transformers 4 at the top level.
   const JsonConfig rope = config.below(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
   for (const char* below : {"rope_parameters", "rope_scaling"})
     for (const char* key : {"rope_type", "type"}) config.below(below).only<std::string>(key, "default");
@@ -36,7 +36,8 @@ std::vector<StoredWeight> llama_weights(const LlamaSettings& settings) {
   std::vector<StoredWeight> all = {{"embed_tokens.weight", "token.weight", {settings.vocab_size, width}}};
   for (int64_t i = 0; i < settings.num_hidden_layers; ++i) {
     const auto add = [&](const std::string& stored, const std::string& path, const Shape& shape) {
-      all.push_back({fmt::format("layers.{}.{}.weight", i, stored), fmt::format("block.{}.{}.weight", i, path), shape});
+      all.push_back(
+          {fmt::format("layers.{}.{}.weight", i, stored), fmt::format("block.{}.{}.weight", i, path), shape});
     };
     add("input_layernorm", "norm_1", {width});
     add("self_attn.q_proj", "attention.query", {width, width});

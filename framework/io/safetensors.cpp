@@ -1,4 +1,4 @@
-// 8 bytes with the length of the header, a JSON header, the bytes of the tensors end to end.
+// The format: 8 bytes with the length of the header, the header in JSON, the contiguous bytes of the tensors.
 #include "bonsai/framework/io/safetensors.h"
 
 #include <fmt/format.h>
@@ -27,14 +27,14 @@ using Entries = std::map<std::string, Entry, std::less<>>;
 
 constexpr const char* kWhere = "safetensors";
 constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kLargestHeader = 100'000'000;  // the format's own limit
+constexpr uint64_t kLargestHeader = 100'000'000;  // the limit of the format
 constexpr const char* kMetadata = "__metadata__";
 
 const char* word_of(DType dtype) {
   return dtype == DType::f32 ? "F32" : dtype == DType::f64 ? "F64" : "I32";
 }
 
-// Bits of an element; 0 for a word that the format does not know.
+// Bits per element; 0 for a dtype that the format does not define.
 int bits_of(std::string_view word) {
   static constexpr std::pair<std::string_view, int> kWords[] = {
       {"F64", 64},    {"F32", 32},    {"F16", 16},    {"BF16", 16},       {"C64", 64},
@@ -52,7 +52,7 @@ void check_file(bool ok, const InputFile& file, fmt::format_string<const Args&..
   if (!ok) fail(kWhere, "{}: {}", file.path(), fmt::format(text, args...));
 }
 
-// Checks the header while it is being parsed, so that no more of it is kept than a good one holds.
+// Checks the header while parsing it, so that an invalid header does not use more memory than a valid one.
 class HeaderParser final : public json::json_sax_t {
  public:
   HeaderParser(const InputFile& file, uint64_t data, Metadata& metadata, Entries& entries)
@@ -140,7 +140,7 @@ class HeaderParser final : public json::json_sax_t {
     require(depth_ != 1, "must be an object, not {}", found);
     require(!in_metadata(), "must hold text under {}, not {}", in_quotes(field_), found);
     require(field_ != "dtype", "must have text as its dtype, not {}", found);
-    require(false, "must have a list of integers from 0 on as its {}, not {}", field_, found);
+    require(false, "must have a list of non-negative integers as its {}, not {}", field_, found);
     return false;
   }
 
@@ -153,7 +153,7 @@ class HeaderParser final : public json::json_sax_t {
     const int bits = bits_of(*dtype_);
     require(bits > 0, "has an unknown dtype {}", in_quotes(*dtype_));
 
-    // Sizes of 0 are left out: Shape::elements multiplies the others too, and must not overflow.
+    // Skip sizes of 0: Shape::elements multiplies the other sizes, too, and must not overflow.
     int64_t product = bits;
     bool fits = true, none = false;
     for (const uint64_t size : *shape_) {
@@ -177,7 +177,7 @@ class HeaderParser final : public json::json_sax_t {
   }
 
   const InputFile& file_;
-  const uint64_t data_;  // where the tensors' bytes begin in the file
+  const uint64_t data_;  // offset in the file of the tensors' bytes
   Metadata& metadata_;
   Entries& entries_;
   int depth_ = 0;  // 1 among the names, 2 in an entry or the metadata, 3 in a list
@@ -199,14 +199,15 @@ std::string read_header(const InputFile& file) {
              kLargestHeader);
   std::string header(length, '\0');
   file.read(kLengthBytes, header.data(), length);
-  // The JSON parser takes a byte of 0 for the end of its text, and skips any white space.
+  // The JSON parser treats a zero byte as the end of the text, and skips white space.
   check_file(header.starts_with('{') && header.find('\0') == std::string::npos &&
                  header[header.find_last_not_of(' ')] == '}',
              file, "its header is not a JSON object padded with spaces");
   return header;
 }
 
-// Every byte of the data belongs to exactly one tensor: the format promises no overlap and no hole.
+// Checks that every byte of the data belongs to exactly one tensor: the format allows no overlaps and no
+// holes.
 void check_layout(const InputFile& file, uint64_t data, const Entries& entries) {
   std::vector<const Entries::value_type*> order;
   for (const auto& named : entries) order.push_back(&named);
@@ -238,7 +239,8 @@ struct BFloat {
   explicit operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
 };
 
-// Elements of type From, taken through `convert(element, position)` in pieces that stay in the cache.
+// Reads elements of type From and converts each with `convert(element, position)`, in pieces that fit the
+// cache.
 template <class From, class To, class Convert>
 void read_as(const InputFile& file, const Entry& entry, std::span<To> out, Convert convert) {
   std::array<From, 4096> part;
@@ -263,7 +265,8 @@ void read_i64(const InputFile& file, std::string_view name, const Entry& entry, 
   read_as<int64_t>(file, entry, out, [&](int64_t x, size_t i) {
     const auto narrow = static_cast<int32_t>(x);
     if (narrow != x)
-      fail(kWhere, "{}: tensor {} holds {} at position {}, which is no i32", file.path(), in_quotes(name), x, i);
+      fail(kWhere, "{}: tensor {} has {} at position {}, which does not fit an i32", file.path(),
+           in_quotes(name), x, i);
     return narrow;
   });
 }
@@ -301,9 +304,10 @@ Tensor SafetensorsFile::read(std::string_view name, DType as) const {
   const std::string& word = from.dtype;
   const bool integer = word == "I32" || word == "I64";
   const bool floating = word == "F32" || word == "F64" || word == "F16" || word == "BF16";
-  check_file(integer || floating, *file_, "tensor {} is {}, which Bonsai does not read", in_quotes(name), word);
-  check_file(floating == is_floating(as), *file_, "tensor {} is {} and cannot become {}", in_quotes(name), word,
-             name_of(as));
+  check_file(integer || floating, *file_, "tensor {} is {}, which Bonsai does not read", in_quotes(name),
+             word);
+  check_file(floating == is_floating(as), *file_, "tensor {} is {} and cannot become {}", in_quotes(name),
+             word, name_of(as));
   Tensor out = empty(from.shape, as);
   if (word == word_of(as))
     file_->read(from.begin, out.mutable_data(), from.end - from.begin);
@@ -341,7 +345,7 @@ std::string header_of(const std::string& path, const std::vector<const Named*>& 
   try {
     text = header.dump();
   } catch (const json::exception&) {
-    fail(kWhere, "{}: a name or a text of the metadata is not UTF-8", path);
+    fail(kWhere, "{}: a tensor's name or a metadata string is not valid UTF-8", path);
   }
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
   check(text.size() <= kLargestHeader, kWhere, "{}: a header of {} bytes is too long; the format allows {}",

@@ -1,7 +1,7 @@
 // Named tensors in one file, in the format of https://github.com/huggingface/safetensors.
 //
-// Files come from anywhere: nothing in a header is believed before it is checked against the file.
-// Every failure is an Error that names the file and, where there is one, the tensor.
+// Files are untrusted: everything in a header is checked against the file before it is used.
+// Every failure is an Error that names the file and, if it concerns one, the tensor.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ namespace bonsai {
 
 class InputFile;
 
-// A file to read from. Opening reads and checks the header alone; each read takes one tensor's bytes.
-// The file stays open, so a new one renamed over the same path is not mixed in. Copies share it.
+// A file, open for reading. Opening reads and checks only the header; read() reads the bytes of one tensor.
+// The file stays open, so if a new one is renamed over its path the two are not mixed. Copies share it.
 class SafetensorsFile {
  public:
   struct Entry {
-    std::string dtype;         // the file's word: "F32", "I64", "BF16", ...
+    std::string dtype;  // as in the file: "F32", "I64", "BF16", ...
     Shape shape;
-    uint64_t begin = 0, end = 0;  // bytes of the file
+    uint64_t begin = 0, end = 0;  // byte offsets in the file
   };
 
   explicit SafetensorsFile(const std::filesystem::path& path);
@@ -37,8 +37,8 @@ class SafetensorsFile {
   const Shape& shape(std::string_view name) const { return entry(name).shape; }
   const std::string& dtype(std::string_view name) const { return entry(name).dtype; }
 
-  // F32, F64 and I32 as they are; F16 and BF16 widened to f32; I64 narrowed to i32, an error where a
-  // value does not fit. Other dtypes may be in a file but cannot be read.
+  // Reads F32, F64 and I32 unchanged, widens F16 and BF16 to f32, and narrows I64 to i32; throws if a
+  // value does not fit. A file may contain other dtypes, but they cannot be read.
   Tensor read(std::string_view name) const;
   Tensor read(std::string_view name, DType as) const;  // rounded to f32 or widened to f64
 
@@ -50,8 +50,9 @@ class SafetensorsFile {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-// Replaces the file once all of it is on the disk; after a failure the old one is intact (see file.h).
-// The data lies in the order given, but f64 comes first: every tensor is aligned, as PyTorch requires.
+// Replaces the file once the new one is completely on disk; after a failure the old one is intact (see
+// file.h). The data is in the order given, except that f64 tensors come first: every tensor is aligned, as
+// PyTorch requires.
 void write_safetensors(const std::filesystem::path& path,
                        const std::vector<std::pair<std::string, Tensor>>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
