@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Keeps the tree in the shape it was designed in: what lies at the top level, who includes whom, files of at most 500 lines, a
-# README in every folder, no unprinted random seed in a test. Prints each violation as file:line: sentence; exits 1 if
-# there is one.
+# Checks the structure of the tree: what is at the top level, who includes whom, files of at most 500 lines,
+# a README in every folder, no unprinted random seed in a test. Prints each
+# violation as file:line: sentence; exits 1 if there is one.
 # usage: tests/check_includes.sh [folder of the repository]
 set -euo pipefail
 export LC_ALL=C
 
-# folder: the folders (or single files) it may include. A folder means all below it; a file goes by
-# the line with the longest folder that holds it. Layers call ops, never kernels; nothing but tests
-# sees tests.
+# folder: the folders (or single files) that it may include, subfolders included. A file is subject to the
+# line with the longest folder that contains it. Layers call ops, never kernels; only tests may include tests.
 table='
 framework/core:         framework/core
 framework/backend:      framework/core framework/backend
@@ -26,7 +25,7 @@ trainers:               framework layers data trainers
 tools:                  framework layers data trainers tools
 tests:                  framework layers data trainers tools tests
 '
-# Of these only framework/backend and tests may include anything.
+# Only framework/backend and tests may include files of these folders.
 private='framework/backend/cpu framework/backend/cuda'
 max_lines=500
 
@@ -35,7 +34,7 @@ tops=()
 for top in framework layers trainers data configs tests tools; do
   if [ -d "$top" ]; then tops+=("$top"); fi
 done
-# The files of the project for which a test of find holds; what Python or an editor left is not.
+# The files of the project that satisfy a find expression, without leftovers of Python or an editor.
 files() {
   find "${tops[@]}" \( -name __pycache__ -o -name '.?*' \) -prune -o -type f "$@" -print | sort
 }
@@ -45,7 +44,7 @@ check_includes() {
   files | awk -v table="$table" -v private="$private" '
     function inside(path, folder) { return path == folder || index(path, folder "/") == 1 }
     function folder_of(path) { return path ~ /\// ? substr(path, 1, match(path, /\/[^\/]*$/) - 1) : "." }
-    # The line of the table that a file goes by.
+    # The line of the table that a file is subject to.
     function owner(path,   folder) {
       for (folder = path; folder ~ /\//;) {
         folder = folder_of(folder)
@@ -128,7 +127,7 @@ check_readmes() {
   return "$status"
 }
 
-# The seed of a test that fails by chance is known.
+# A randomised test must print its seed, so that a failure can be reproduced.
 check_seeds() {
   files -path 'tests/*' \( -name '*.h' -o -name '*.cpp' \) ! -path tests/random_seed.h | xargs -d '\n' awk '
     /random_device|getrandom|srand\(|time\(nullptr\)/ {

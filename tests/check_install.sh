@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs a build into an empty folder, runs the program there (B67), and builds other projects against the installed
-# headers and libraries: by find_package, which adds no compiler flags but the standard, and by pkg-config.
+# Installs a build into an empty folder, runs the program there (B67), and builds other projects against the
+# installed headers and libraries: with find_package, which must add no compiler flags except the standard,
+# and with pkg-config.
 # usage: tests/check_install.sh CMAKE BUILD GENERATOR COMPILER
 set -euo pipefail
 [ $# -eq 4 ] || { sed -n '4s/^# //p' "$0" >&2; exit 2; }
@@ -17,7 +18,7 @@ if [ -e "$build/libbonsai_cuda.so" ] && grep 'this build has no libbonsai_cuda.s
   exit 1
 fi
 
-# One program takes every header; a header that needs one that is not installed does not compile.
+# One program includes every header; a header that includes one that is not installed does not compile.
 (cd "$prefix/include" && find bonsai -name '*.h' | sort | sed 's/.*/#include "&"/') > headers.cpp
 private=$(grep -E '/(cpu|cuda)/' headers.cpp || true)
 [ -z "$private" ] || { echo "private headers are installed: $private"; exit 1; }
@@ -52,7 +53,7 @@ env -u CXXFLAGS "$cmake" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" -DCMAK
   -DCMAKE_PREFIX_PATH="$prefix" -S . -B build > configure.txt 2>&1 || { cat configure.txt; exit 1; }
 "$cmake" --build build > build.txt 2>&1 || { cat build.txt; exit 1; }
 if grep -oE -- ' -(W|O|I|march|Werror)[^ ]*' build/compile_commands.json; then
-  echo "flags of Bonsai's own build reach its user"
+  echo "Bonsai's own compiler flags reach the user's project"
   exit 1
 fi
 [ "$(build/user)" = "the gradient is 4 6" ] || { echo "the user's program prints: $(build/user)"; exit 1; }
@@ -62,5 +63,5 @@ command -v pkg-config > /dev/null || { echo "there is no pkg-config"; exit 1; }
 export PKG_CONFIG_PATH="$pc"
 # shellcheck disable=SC2046  # words
 "$compiler" -std=c++20 main.cpp $(pkg-config --cflags --libs bonsai) -o by_pkg_config
-[ "$(./by_pkg_config)" = "the gradient is 4 6" ] || { echo "by pkg-config: $(./by_pkg_config)"; exit 1; }
+[ "$(./by_pkg_config)" = "the gradient is 4 6" ] || { echo "the program built with pkg-config prints: $(./by_pkg_config)"; exit 1; }
 echo "the installed program runs, and the installed library is found by find_package and pkg-config"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Keeps the key list in configs/README.md equal to what the program says. Prints the difference and exits 1
-# where the list is out of date; with --write, writes it anew.
+# Checks that the key list in configs/README.md equals what the program prints. If not, prints the difference
+# and exits 1; with --write, rewrites the list.
 # usage: tests/check_keys.sh PROGRAM [--write]
-# shellcheck disable=SC2016  # backquotes here are Markdown's
+# shellcheck disable=SC2016  # backquotes are Markdown here
 set -euo pipefail
 export LC_ALL=C
 [ $# -ge 1 ] || { sed -n '4s/^# //p' "$0" >&2; exit 2; }
@@ -12,10 +12,10 @@ file=configs/README.md
 begin='<!-- the list of keys: tests/check_keys.sh build/bonsai --write -->'
 end='<!-- end of the list of keys -->'
 
-# The data section of a task's list, without its heading.
+# The data section of a task's key list, without its heading.
 data_section() { "$program" config keys "$1" | awk '/^\*\*/ { on = /^\*\*data\*\*/; next } on'; }
 
-# Keys that only some values of data.source bring: those of its own that the table does not have.
+# Keys that exist only for some values of data.source: those that the task's table does not have.
 more_keys() {
   local yaml=$folder/$1.yaml
   printf 'task: language_model\ndata: {source: %s%s}\n' "$1" "${2-}" > "$yaml"

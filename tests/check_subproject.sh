@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Configures a project that adds Bonsai, by add_subdirectory and by FetchContent, and says nothing of build type, standard,
-# warnings and tests: its own targets get none of Bonsai's, and one that uses Bonsai gets C++20 and the headers alone (B50).
+# Configures a project that adds Bonsai with add_subdirectory and with FetchContent, and sets no build type,
+# standard, warnings or tests. Its targets must get none of Bonsai's settings; a target that links Bonsai gets
+# only C++20 and the headers (B50).
 # usage: tests/check_subproject.sh CMAKE GENERATOR COMPILER
 set -euo pipefail
 [ $# -eq 3 ] || { sed -n '4s/^# //p' "$0" >&2; exit 2; }
@@ -13,14 +14,15 @@ echo '#include "bonsai/framework/core/tensor.h"' > user.cpp
 
 status=0
 command_of() { sed -nE "s/.*\"command\": \"(.*$1\.cpp)\".*/\1/p" build/compile_commands.json; }
-# expect NAME WORD...: the flags that compile NAME.cpp, without the standard and definitions.
+# expect NAME WORD...: checks the flags that compile NAME.cpp, except the standard and definitions.
 expect() {
   local name=$1 found
   found=$(command_of "$name" | sed -E 's/ -o .*//; s/ (-D[^ ]*|-std=[^ ]*|-isystem [^ ]*)//g; s/^[^ ]* *//')
   [ "$found" = "${*:2}" ] || { echo "$name.cpp is compiled with '$found', not '${*:2}'"; status=1; }
 }
 
-# check_project CMAKE GENERATOR COMPILER LINES FOLDER: the project that adds Bonsai by LINES, which builds it in FOLDER.
+# check_project CMAKE GENERATOR COMPILER LINES FOLDER: checks a project that adds Bonsai with LINES, which
+# build it in FOLDER.
 check_project() {
   rm -rf build
   cat > CMakeLists.txt <<TEXT

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Looks for functions that the linker would merge across instruction-set levels. It keeps one of all
-# weak symbols of a name; if that one came from another level's object, the program runs that level's
-# code for all, or dies of an illegal instruction. So every weak symbol that a kernel object defines
-# must have its level's namespace in its name.
+# Looks for functions that the linker would merge across instruction-set levels. The linker keeps one of all
+# weak symbols of a name. If that one is from another level's object file, the program runs that level's code
+# everywhere, or crashes with an illegal instruction. Therefore every weak symbol that a kernel object file
+# defines must have its level's namespace in its name.
 # usage: tests/check_symbols.sh LEVEL OBJECT... [-- LEVEL OBJECT...]...    (NM: the nm to use)
 set -euo pipefail
 
@@ -24,8 +24,8 @@ check() {
       failed=1
     fi
     objects=$((objects + 1))
-    # W and V: weak functions and data, u: one for the whole program. Two of the compilers' own do no
-    # harm: DW.ref.* is a pointer to the unwinder, __clang_call_terminate two calls and nothing else.
+    # W and V are weak functions and data; u is unique in the program. Two symbols of the compilers are
+    # harmless: DW.ref.* is a pointer to the unwinder, __clang_call_terminate consists of two calls.
     while read -r line; do
       echo "$object: the weak symbol \"$line\" is not in the namespace $level;" \
         "put what it names inside namespace BONSAI_LEVEL or keep it out of kernels."
@@ -49,5 +49,5 @@ if [ ${#group[@]} -eq 0 ]; then
   exit 2
 fi
 check "${group[@]}"
-if [ "$failed" -eq 0 ]; then echo "$objects objects: the linker can merge nothing across levels."; fi
+if [ "$failed" -eq 0 ]; then echo "$objects objects: the linker cannot merge anything across levels."; fi
 exit "$failed"

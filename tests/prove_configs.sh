@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Audits every config of configs/ and checks its gradients; prints a line or two for each, and all that fails.
-# With CONFIGs, only their gradients are checked.
+# Audits every config of configs/ and checks its gradients. Prints one or two lines per config, and the full
+# output of failures. Given CONFIGs, only checks their gradients.
 # usage: tests/prove_configs.sh PROGRAM [CONFIG...]
 set -euo pipefail
 [ $# -ge 1 ] || { sed -n '4s/^# //p' "$0" >&2; exit 2; }
 program=$(realpath "$1")
 shift
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-for file; do [ -e "$file" ] || { echo "$file is not there" >&2; exit 2; }; done
+for file; do [ -e "$file" ] || { echo "$file does not exist" >&2; exit 2; }; done
 count=0
 failed=0
 declare -A checked  # by what the program says of the model: the gradients of equal models are checked once
@@ -17,7 +17,7 @@ for file in "${files[@]}"; do
     if [ "$command" = gradcheck ] && [ $# -gt 0 ] && [[ " $* " != *" $file "* ]]; then continue; fi
     model=$command$("$program" config check "$file" 2> /dev/null | sed -n '/^model:/,/^[^ m]/p')
     if [ -n "${checked[$model]-}" ]; then
-      echo "$command $file: the model of ${checked[$model]}"
+      echo "$command $file: same model as ${checked[$model]}"
       continue
     fi
     checked[$model]=$file

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the cpp blocks of READMEs as one C++ program that runs them, in the order given. A block that has `namespace
-# bonsai` is taken as a file, one that declares a struct or a function as a namespace, any other as the body of a function.
+# Prints a C++ program that runs the cpp blocks of READMEs in the order given. A block with `namespace bonsai`
+# becomes a file, one that declares a struct or a function a namespace, any other the body of a function.
 # usage: tests/readme_blocks.sh README...
 set -euo pipefail
 export LC_ALL=C

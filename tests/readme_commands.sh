@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every command line `build/bonsai ...` in a block of a README is one that the program has: the command, its options, the
-# configs that it names. Prints what is not, and how many lines there were.
+# Checks that the command, options and configs of every command line `build/bonsai ...` in a block of a README
+# exist. Prints those that do not, and the number of lines.
 # usage: tests/readme_commands.sh PROGRAM README...
 set -euo pipefail
 export LC_ALL=C
@@ -26,6 +26,6 @@ for file in "$@"; do
     done
   done < <(awk '/^```/ { on = !on; next } on && /^(\$ )?build\/bonsai / { sub(/^\$ /, ""); sub(/ +#.*/, ""); print }' "$file")
 done
-[ "$lines" -gt 0 ] || { echo "no line begins with build/bonsai"; exit 1; }
+[ "$lines" -gt 0 ] || { echo "no line of these READMEs begins with build/bonsai"; exit 1; }
 echo "$lines command lines"
 exit $wrong

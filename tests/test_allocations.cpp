@@ -1,5 +1,5 @@
-// A step that asks the system for memory is slow at a time that nobody chose, and one that keeps a little ends a
-// long run: from the third step on nothing comes from the system and nothing stays.
+// A step that allocates memory from the system is slow at unpredictable times, and one that leaks a little
+// ends a long run. From the third step on, no memory is allocated from the system and none is leaked.
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

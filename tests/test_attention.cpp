@@ -1,5 +1,5 @@
-// Attention on every path: the fused op against the composed one over sizes, heads, masks and biases; who may see
-// whom; what it costs in memory.
+// The fused attention op against the composed one over sizes, heads, masks and biases; which keys a query may
+// see; memory use.
 #include "bonsai/framework/core/memory.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"

@@ -1,5 +1,5 @@
-// Whole attention layers and decoders, on the fused and on the composed path: queries that see nothing, heads that
-// share, and what it changes to look at the weights.
+// Whole attention layers and decoders, on the fused and on the composed path: queries that see no key, shared
+// key/value heads, and what changes when the weights are returned.
 #include <numeric>
 
 #include "bonsai/framework/core/memory.h"

@@ -1,4 +1,4 @@
-// The leak audit and the trace of values that are not finite, against planted faults: each is found, and named.
+// The audit and the trace of non-finite values against planted faults: each must be found and named.
 #include "bonsai/framework/autograd/record.h"
 #include "bonsai/framework/backend/backend.h"
 #include "bonsai/framework/checks/audit.h"

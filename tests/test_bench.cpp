@@ -1,4 +1,5 @@
-// What `bonsai bench` prints is what speed is judged by: its keys, its profile, and that nothing is left running.
+// The output of `bonsai bench`, by which speed is judged: its keys and its profile; and no process is left
+// running.
 #include <sys/prctl.h>
 
 #include <thread>

@@ -1,5 +1,5 @@
-// A BLAS that is wrong on this processor would spoil every number without a word: planted faults, which the
-// self-check must find and the program must say and work around.
+// A BLAS that gives wrong results on this processor would silently corrupt every number. The self-check must
+// find planted faults, and the program must report and bypass them.
 #include "bonsai/framework/backend/cpu/blas.h"
 
 #include "bonsai/framework/backend/cpu/gemm.h"

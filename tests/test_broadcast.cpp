@@ -1,5 +1,5 @@
-// A bias, a mask or a scale that is stretched over a batch would learn from a gradient of the wrong
-// shape, or from one summed over the wrong axis: broadcasting against brute force.
+// If a bias, a mask or a scale is broadcast over a batch, its gradient must have its shape and be summed over
+// the right axes: broadcasting against brute force.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"
 

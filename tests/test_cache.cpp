@@ -1,4 +1,5 @@
-// Generation through a cache of keys and values: every split gives the full forward's logits, and the same text.
+// Generation with a key/value cache: however the tokens are split, the logits and the text equal those of the
+// full forward pass.
 #include <numeric>
 
 #include "bonsai/framework/ops/ops.h"

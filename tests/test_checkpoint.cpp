@@ -1,4 +1,4 @@
-// Checkpoint files: a failed save costs nothing, damage is noticed, tied tables stay tied.
+// Checkpoint files: a failed save loses nothing, damage is detected, and tied tables stay tied.
 #include <sys/resource.h>
 
 #include <array>

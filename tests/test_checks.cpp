@@ -1,4 +1,4 @@
-// The gradient checks against planted faults: each is found, and named for what it is.
+// The gradient checks against planted faults: each must be found and correctly described.
 #include "bonsai/framework/autograd/record.h"
 #include "bonsai/framework/backend/backend.h"
 #include "bonsai/framework/checks/op_cases.h"

@@ -1,4 +1,4 @@
-// What the user wrote is what the run uses, or an error that says where and what to write instead.
+// A run uses what the user wrote, or an error says where the mistake is and what to write instead.
 #include <gtest/gtest.h>
 
 #include <clocale>

@@ -1,4 +1,4 @@
-// What is printed of a config: the dump of a run loads to the same run, the rest people and editors read.
+// Printed configs: the dump of a run loads to the same run; other forms are for people and editors.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

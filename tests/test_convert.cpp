@@ -1,5 +1,5 @@
-// What earlier versions wrote. tests/fixtures/format_1 is a run of three steps from before the keys were renamed: f64,
-// with the keys deviation, soft_cap and accumulation set.
+// Files written by earlier versions. tests/fixtures/format_1 is a run of three steps from before the keys
+// were renamed, in f64, with the keys deviation, soft_cap and accumulation set.
 #include "bonsai/tests/program.h"
 
 namespace bonsai::test {

@@ -1,5 +1,5 @@
-// An op or kernel that no test reaches is wrong sooner or later: whatever ops.h and kernels.def list
-// must be called by the rows of the op table, which every other check loops over.
+// An op or kernel that no test reaches will break unnoticed. The rows of the op table, which all other checks
+// loop over, must call everything that ops.h and kernels.def list.
 #include <fstream>
 #include <regex>
 #include <set>

@@ -1,5 +1,5 @@
-// Text that is too short, ids out of range and left-over blocks must be told or ruled before step 1, and the
-// floor that a loss is compared with must be the true one.
+// Text that is too short, ids out of range and left-over blocks must be handled before step 1, and the lower
+// bound of the loss must be correct.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

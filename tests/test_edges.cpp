@@ -1,4 +1,5 @@
-// Numbers at the edge of a type's range, in ops, layers and attention: large means, constant rows, large scores.
+// Numbers at the limits of a type's range, in ops, layers and attention: large means, constant rows, large
+// scores.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/attention.h"
 #include "bonsai/tests/support.h"

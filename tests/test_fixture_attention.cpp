@@ -1,4 +1,4 @@
-// Attention against PyTorch's numbers, by the fused op and by the layer's composed path.
+// Attention against reference values from PyTorch, by the fused op and by the layer's composed path.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/attention.h"
 #include "bonsai/tests/fixture.h"

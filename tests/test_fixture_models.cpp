@@ -1,4 +1,5 @@
-// GPT-2 and Llama as Hugging Face's transformers computes them, through the layers' own decoder.
+// GPT-2 and Llama against reference values from Hugging Face's transformers, computed by Bonsai's own
+// decoder.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/pretrained.h"
 #include "bonsai/tests/fixture.h"

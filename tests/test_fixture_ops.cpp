@@ -1,4 +1,4 @@
-// Every op against PyTorch's numbers: result and gradients, f64 to 1e-10 and f32 to 1e-5.
+// Every op against reference values from PyTorch: results and gradients, to 1e-10 in f64 and 1e-5 in f32.
 #include "bonsai/tests/fixture.h"
 
 namespace bonsai::test {

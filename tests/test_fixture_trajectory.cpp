@@ -1,5 +1,5 @@
-// 200 steps of training as PyTorch takes them: the trainer's own batches, clipping, schedule and AdamW, from
-// the same first weights. What is wrong in any of them grows with the steps.
+// 200 training steps against PyTorch: the same initial weights, with the trainer's own batches, clipping,
+// schedule and AdamW. An error in any of them grows with the steps.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/pretrained.h"
 #include "bonsai/tests/fixture.h"

@@ -1,6 +1,6 @@
-// Every number of a transformer passes through these products: a wrong tile, an uninitialised buffer
-// or a library that is not safe under threads would spoil all of them. ctest runs this file twice,
-// the second time with BONSAI_BLAS=own: without OpenBLAS.
+// All numbers of a transformer pass through matrix products: a wrong tile, an uninitialised buffer or a
+// library that is not thread-safe would corrupt all of them. ctest runs this file twice, the second time with
+// BONSAI_BLAS=own, without OpenBLAS.
 #include <limits>
 #include <thread>
 

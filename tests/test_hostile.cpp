@@ -1,5 +1,5 @@
-// Files that lie about their size, files that are none, and limits on memory: one sentence that a terminal can show, soon,
-// and no memory that the file does not account for.
+// Files that lie about their size, paths that are not regular files, and limits on memory: each must give one
+// short, printable error message quickly, without allocating memory that the file cannot fill.
 #include <sys/stat.h>
 
 #include "bonsai/framework/core/quote.h"

@@ -1,4 +1,4 @@
-// The induction task: what it draws, and that nothing of validation was trained.
+// The induction task: the sequences that it draws, and that training never sees validation data.
 #include <map>
 #include <set>
 

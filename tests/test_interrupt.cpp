@@ -1,4 +1,4 @@
-// Signals: the first is noted, the second ends the process, and one that is ignored stays ignored.
+// Signals: the first one is noted, the second one ends the process, and an ignored signal stays ignored.
 #include "bonsai/trainers/interrupt.h"
 
 #include <thread>

@@ -1,5 +1,5 @@
-// A run that is killed at any moment, also while it saves, loses at most the steps since its last checkpoint, and
-// goes on to the bytes of a run that was never killed.
+// A run that is killed at any moment, even while saving, loses at most the steps since its last checkpoint;
+// the resumed run ends with the same bytes as a run that was never killed.
 #include <random>
 #include <thread>
 

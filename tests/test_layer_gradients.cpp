@@ -1,4 +1,5 @@
-// Every layer's gradients against differences in f64: inputs and parameters, by what a user would build.
+// The gradients of every layer's inputs and parameters against finite differences in f64, for the layers as a
+// user would build them.
 #include <fstream>
 #include <regex>
 

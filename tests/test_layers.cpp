@@ -1,4 +1,4 @@
-// What layers promise beside their gradients: names, sizes, errors, dropout, equal bits.
+// What layers guarantee besides their gradients: names, sizes, errors, dropout, bit-identical results.
 #include "bonsai/framework/autograd/arena.h"
 #include "bonsai/framework/core/parallel.h"
 #include "bonsai/framework/ops/ops.h"

@@ -1,5 +1,6 @@
-// A job that takes every processor of a shared machine is throttled or in everybody's way: what the process may use,
-// read from its affinity mask, its control groups and its resource limits (B46).
+// A job that uses every processor of a shared machine is throttled or slows down other jobs. The processors
+// and memory that the process may use are read from its affinity mask, control groups and resource limits
+// (B46).
 #include "bonsai/framework/core/limits.h"
 
 #include <sys/resource.h>

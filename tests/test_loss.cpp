@@ -1,5 +1,5 @@
-// A loss that is NaN, over-weights a micro-batch or reads beyond its table spoils a whole run: the
-// cross-entropy and the embedding at the edges of their range.
+// A loss that is NaN, that weighs a micro-batch too much or that reads beyond its table ruins a whole run:
+// cross-entropy and embedding at the limits of their ranges.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"
 

@@ -1,6 +1,6 @@
-// The float functions of math.h are ours, so nothing but this test says that they are accurate:
-// each is compared with double std:: at a million floats spread evenly over all bit patterns (both
-// signs, denormals, infinities, NaNs) and around the values where its formula changes.
+// The accuracy of the float functions in math.h. Each is compared with the double std:: function at a million
+// floats spread evenly over all bit patterns (both signs, denormals, infinities, NaNs), and near the values
+// where its formula changes.
 
 #include "bonsai/framework/backend/math.h"
 

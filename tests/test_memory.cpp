@@ -1,5 +1,5 @@
-// What lies under the ops: memory that must come back and survive, shapes that must be refused before
-// they are allocated, random numbers that must be the published ones and never the same twice.
+// The layers below the ops: memory must be returned to the pool and outlive its users, invalid shapes must be
+// rejected before memory is allocated, and random numbers must match the published ones and never repeat.
 #include <cstdint>
 #include <limits>
 #include <set>

@@ -1,4 +1,5 @@
-// An attention layer cut into ranks: that what they hold, give and send back is the whole layer's, cut or added up.
+// An attention layer split over ranks: the ranks' weights, outputs and gradients, concatenated or summed,
+// equal those of the whole layer.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/attention.h"
 #include "bonsai/layers/cache.h"

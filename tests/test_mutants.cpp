@@ -1,4 +1,4 @@
-// The gradient check against gradients made wrong on purpose: what it does not catch, it does not prove.
+// The gradient check against deliberately wrong gradients: what it does not catch, it does not prove.
 #include "bonsai/framework/autograd/dispatch.h"
 #include "bonsai/framework/checks/mutate.h"
 #include "bonsai/tests/support.h"

@@ -1,4 +1,4 @@
-// Loops over the op table: every row's gradient, its composed form, its dtypes, what it saves.
+// Loops over the op table: each row's gradient, its composed form, its dtypes, and the tensors it saves.
 #include "bonsai/framework/checks/gradcheck.h"
 #include "bonsai/framework/checks/op_cases.h"
 #include "bonsai/framework/ops/ops.h"

@@ -1,5 +1,5 @@
-// Directories of GPT-2 and Llama as versions of transformers write them: each is read for what it means, or refused
-// by a sentence that names the file and the key.
+// GPT-2 and Llama directories as different versions of transformers write them: each is read correctly, or
+// rejected with an error that names the file and the key.
 #include "bonsai/framework/io/hugging_face.h"
 
 #include <sys/stat.h>

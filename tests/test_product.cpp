@@ -1,5 +1,5 @@
-// Our own products at every size of tile, those of processors that this one is not among them: whole numbers, so
-// that every order of adding gives the same bits, in buffers with nothing behind their last element.
+// Bonsai's micro-kernels of every tile size, including those of other processors. Operands are integers, so
+// that sums are exact in any order, in buffers that end with their last element.
 #define BONSAI_LEVEL tested
 #define BONSAI_REAL float
 #include "bonsai/framework/backend/cpu/product.cpp"

@@ -1,4 +1,4 @@
-// A profile that loses time or counts operations twice sends whoever reads it after the wrong kernel.
+// A profile that loses time or counts operations twice points to the wrong kernel.
 #include "bonsai/framework/autograd/profile.h"
 
 #include "bonsai/framework/ops/ops.h"

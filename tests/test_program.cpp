@@ -1,4 +1,4 @@
-// The program from outside: exit statuses, one clear sentence for every bad input, and nothing lost.
+// The program run as a process: exit statuses, one clear sentence for every bad input, and no lost data.
 #include <sys/resource.h>
 #include <sys/stat.h>
 

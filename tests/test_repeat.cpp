@@ -1,5 +1,5 @@
-// A run that another number of threads, a busy core or a second try ends differently cannot be repeated by
-// anyone: the losses of 200 steps and the weights they lead to, to the bit.
+// A run that ends differently with another number of threads, on a busy core or when repeated cannot be
+// reproduced. The losses of 200 steps and the final weights must be bit-identical.
 #include <sched.h>
 
 #include "bonsai/tests/training.h"

@@ -1,5 +1,5 @@
-// Whole runs: a run that stopped and went on is, to the byte, the one that never stopped; what is watched on
-// the way changes nothing.
+// Whole runs: a run that was stopped and resumed equals, byte for byte, one that was never stopped, and
+// observing a run does not change it.
 #include <csignal>
 #include <nlohmann/json.hpp>
 

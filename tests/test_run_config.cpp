@@ -1,4 +1,4 @@
-// What a config of a run may say: values that fit together, and keys that there are.
+// Configs of runs: values must be consistent with each other, and unknown keys are errors.
 #include "bonsai/framework/config/print.h"
 #include "bonsai/tests/training.h"
 #include "bonsai/trainers/schedule.h"

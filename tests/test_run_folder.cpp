@@ -1,4 +1,5 @@
-// The folder of a run, from outside: who gets it, what is written to it and through it, and how a run in it is resumed.
+// Run folders, with the program run as a process: who may use a folder, what is written to it and through
+// links in it, and how a run in it is resumed.
 #include <pty.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-// A file that lies about itself must end in a clear error, and a save that fails must not cost the
-// file that was there before.
+// A file with false information must give a clear error, and a failed save must not lose the file that it
+// would have replaced.
 #include "bonsai/framework/io/safetensors.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Encoder and decoder together: what the task draws, what is learned, what the cache keeps, and that no target and
-// nothing of another source is seen.
+// Encoder and decoder together: the data the task draws, what the model learns, what the cache stores, and
+// that no position sees a target or another row's source.
 #include <map>
 
 #include "bonsai/framework/backend/backend.h"

@@ -1,4 +1,4 @@
-// A random test that fails once and is never seen again: its seed is printed and can be given.
+// If a randomised test fails once, the failure must be reproducible: its seed is printed and can be set.
 #include "bonsai/tests/random_seed.h"
 #include "bonsai/tests/support.h"
 

@@ -1,5 +1,5 @@
-// What training would lose if the tape or the parameter arena were wrong: gradients lost or doubled,
-// taken from changed values, or the process to a deep recursion.
+// Faults of the tape or the parameter arena that would ruin training: lost or doubled gradients, gradients
+// computed from changed values, and stack overflow by deep recursion.
 #include <pthread.h>
 
 #include <limits>

@@ -1,5 +1,5 @@
-// What a task trains on and how it scores: a wrong target, or a validation set that was trained on, gives a run that looks
-// healthy and learns the wrong thing.
+// What a task trains on and how it scores: with a wrong target, or a validation set that was trained on, a
+// run looks healthy but learns the wrong thing.
 #include "bonsai/data/tales.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/training.h"

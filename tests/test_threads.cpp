@@ -1,5 +1,5 @@
-// A tile that runs twice or never, or a sum whose order depends on who was free, makes a run that
-// nobody can repeat: the thread pool, and equal bits for any number of threads.
+// A tile that runs twice or never, or a sum whose order depends on the threads, makes a run irreproducible:
+// the thread pool, and bit-identical results for any number of threads.
 #include <atomic>
 #include <mutex>
 #include <set>

@@ -1,4 +1,4 @@
-// What tools/quickstart shows: in about a minute a decoder learns to write tales.
+// What tools/quickstart shows: in about a minute, a decoder learns to write tales.
 #include <fstream>
 
 #include "bonsai/data/tales.h"

@@ -1,4 +1,4 @@
-// The commands that read a trained model, from outside: generate, inspect, evaluate.
+// The commands that read a trained model, run as processes: generate, inspect, evaluate.
 #include "bonsai/tests/program.h"
 
 namespace bonsai::test {

@@ -1,6 +1,6 @@
-// One training step: AdamW, decay groups, clipping, the schedule, accumulation, and what stops it. And the
-// choice of a token. The faults are those of other systems: a first update that is too small, norms that
-// decay to 0, a mean of means.
+// One training step: AdamW, weight-decay groups, clipping, the schedule, gradient accumulation, and what
+// stops it; and sampling of a token. The faults are known from other systems: a first update that is too
+// small, norms that decay to 0, a mean of means.
 #include <array>
 #include <set>
 

@@ -1,5 +1,5 @@
-// What a decoder's config says reaches every layer that it is for: a value that stops halfway trains another model than the
-// file describes, without an error.
+// Every value of a decoder's config reaches all the layers that it is for. If one did not, training would
+// silently use another model than the file describes.
 #include <map>
 #include <set>
 

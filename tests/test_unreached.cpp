@@ -1,4 +1,4 @@
-// A parameter that no gradient reaches is never trained: a run says so at its first step.
+// A parameter that no gradient reaches is never trained: the run reports it at its first step.
 #include "bonsai/layers/registry.h"
 #include "bonsai/tests/training.h"
 

@@ -1,4 +1,5 @@
-// What the program says to a wrong word, a wrong kind of file, a wrong environment or a model that fits no machine.
+// The program's answer to a wrong word, a wrong kind of file, a wrong environment variable or a model that
+// fits no machine.
 #include "bonsai/tests/program.h"
 
 namespace bonsai::test {

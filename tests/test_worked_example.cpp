@@ -1,4 +1,4 @@
-// "The cat sat": attention by hand, with every number written out.
+// "The cat sat": attention computed by hand, with every number written out.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/attention.h"
 #include "bonsai/tests/support.h"
