@@ -1,4 +1,4 @@
-// cuBLAS: its argument rules, and the product behind them.
+// cuBLAS: checks the arguments as cuBLAS does, and computes the product.
 #include "bonsai/tests/cuda_emulation/product.h"
 
 namespace emulation {
@@ -14,7 +14,7 @@ std::vector<Handle*>& handles() {
   return h;
 }
 
-// Null, and reported, if there is no such handle.
+// Returns null, and reports, if there is no such handle.
 Handle* known(cublasHandle_t h, const char* call) {
   for (Handle* handle : handles())
     if (reinterpret_cast<cublasHandle_t>(handle) == h) return handle;
@@ -31,7 +31,7 @@ double value_of(const void* scalar, cudaDataType type) {
                             : static_cast<double>(*static_cast<const float*>(scalar));
 }
 
-// p's sizes, matrices and type are set; C is D.
+// Requires p's sizes, matrices and type. C and D are the same matrix.
 cublasStatus_t gemm(const Handle* handle, Product p, cublasOperation_t ta, cublasOperation_t tb,
                     Scalars scalars, cublasComputeType_t compute, const char* who) {
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -79,7 +79,7 @@ Matrix matrix(const void* data, int ld, long long stride = 0) {
   return {const_cast<void*>(data), ld, stride};
 }
 
-// False, and reported, where the emulation lacks a combination of types.
+// Returns false, and reports, if the emulation does not support a combination of types.
 bool same_types(cudaDataType a, cudaDataType b, cudaDataType c, const char* who) {
   if (a == b && b == c && (a == CUDA_R_32F || a == CUDA_R_64F)) return true;
   refuse_product(CUBLAS_STATUS_NOT_SUPPORTED,
@@ -231,7 +231,7 @@ const char* cublasGetStatusName(cublasStatus_t status) {
     default: return "CUBLAS_STATUS_OTHER";
   }
 }
-// With the last report, as cudaGetErrorString.
+// Appends the last report, as cudaGetErrorString does.
 const char* cublasGetStatusString(cublasStatus_t status) {
   const Call call("cublasGetStatusString");
   static std::string& text = *new std::string;

@@ -1,5 +1,5 @@
-// cuBLASLt: descriptors, and a product with an epilogue. What the real library refuses is refused: f64 with
-// an epilogue, sizes that do not fit together, attributes of the wrong size.
+// cuBLASLt: descriptors, and a product with an epilogue. Rejects what the real library rejects: f64 with an
+// epilogue, inconsistent sizes, attributes of the wrong size.
 #include <cublasLt.h>
 
 #include <array>
@@ -12,7 +12,7 @@
 namespace emulation {
 namespace {
 
-// Descriptors are the library's own structs, big enough for these.
+// The emulation's descriptors are stored in the library's opaque structs, which are large enough.
 struct Description {
   cublasComputeType_t compute;
   cudaDataType scale;
@@ -28,7 +28,7 @@ struct Layout {
   uint64_t rows, columns;
   int64_t ld, stride = 0;
 };
-// In bytes, of A, B, C and D.
+// Alignments of A, B, C and D in bytes.
 struct Alignments {
   std::array<uint32_t, 4> bytes{256, 256, 256, 256};
 };
@@ -37,7 +37,7 @@ struct Preference {
   Alignments alignments;
 };
 struct Algorithm {
-  uint64_t mark = 0;  // kFound: made by the heuristic
+  uint64_t mark = 0;  // kFound if the heuristic returned it
   Alignments alignments;
 };
 constexpr uint64_t kFound = 0x616c676f;
@@ -51,13 +51,13 @@ Mine& in(Theirs* opaque) {
   return *reinterpret_cast<Mine*>(opaque);
 }
 
-char lt_handle;  // there is one
+char lt_handle;  // the only handle
 
 cublasStatus_t no(cublasStatus_t status, const std::string& why) {
   return refuse_product(status, "cublasLt" + why);
 }
 
-// Copies an attribute, whose size must be right.
+// Copies an attribute after checking its size.
 template <class T>
 cublasStatus_t set(T& value, const void* from, size_t bytes, const char* call) {
   if (!from || bytes != sizeof(T))
@@ -84,7 +84,7 @@ struct Layouts {
   const Layout &a, &b, &c, &d;
 };
 
-// Why this combination of types is not there, or nothing.
+// Why this combination of types is not supported; empty if it is.
 const char* unsupported(const Description& o, const Layouts& l) {
   const cudaDataType type = l.a.type;
   const bool f64 = type == CUDA_R_64F;
@@ -102,7 +102,7 @@ const char* unsupported(const Description& o, const Layouts& l) {
   return nullptr;
 }
 
-// The product that descriptors say, or nothing where their sizes do not fit together.
+// The product that the descriptors describe, or nothing if their sizes are inconsistent.
 std::optional<Product> product_of(const Description& o, const Layouts& l, std::string& problem) {
   const auto size = [](uint64_t n) { return static_cast<int64_t>(n); };
   Product p;
@@ -135,11 +135,12 @@ std::optional<Product> product_of(const Description& o, const Layouts& l, std::s
   return p;
 }
 
-// An algorithm reads and writes as many bytes at once as the alignments allow for which it was found.
+// An algorithm reads and writes vectors as wide as the alignments for which it was found.
 std::string problem_of_algorithm(const Algorithm& chosen, const std::array<const void*, 4>& matrices) {
   if (chosen.mark != kFound) return "an algorithm that no heuristic has found";
   for (size_t i = 0; i < matrices.size(); ++i)
-    if (const uint32_t bytes = chosen.alignments.bytes[i]; reinterpret_cast<uintptr_t>(matrices[i]) % bytes != 0)
+    if (const uint32_t bytes = chosen.alignments.bytes[i];
+        reinterpret_cast<uintptr_t>(matrices[i]) % bytes != 0)
       return std::string(1, "ABCD"[i]) + " is not aligned to the " + std::to_string(bytes) +
              " bytes for which its algorithm was found";
   return "";
@@ -280,7 +281,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (!product_of(in<Description>(desc), layouts, problem))
     return no(CUBLAS_STATUS_INVALID_VALUE, "MatmulAlgoGetHeuristic: " + problem);
   if (options().algorithms == Algorithms::none) return CUBLAS_STATUS_NOT_SUPPORTED;
-  results[0] = {};  // needs no workspace
+  results[0] = {};  // does not need a workspace
   *found = 1;
   if (options().algorithms == Algorithms::unusable)
     results[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
@@ -306,7 +307,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
   std::string problem;
   std::optional<Product> p = product_of(description, layouts, problem);
   if (p) problem = problem_of_epilogue(description, *p);
-  if (problem.empty() && algorithm) problem = problem_of_algorithm(in<const Algorithm>(algorithm), {a, b, c, d});
+  if (problem.empty() && algorithm)
+    problem = problem_of_algorithm(in<const Algorithm>(algorithm), {a, b, c, d});
   for (const void* scalar : {alpha, beta})
     if (in_device_range(reinterpret_cast<uintptr_t>(scalar)))
       problem = "alpha and beta must be host pointers";

@@ -1,4 +1,4 @@
-// Device memory of a test: allocated, filled, read back and freed.
+// A test's array in device memory: allocated, filled, read back and freed.
 #pragma once
 
 #include <cuda_runtime.h>

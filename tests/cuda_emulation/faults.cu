@@ -1,4 +1,4 @@
-// Faults that kernels have in practice. Each must be found, and the report must say what and where.
+// Typical faults of kernels. Each must be found, and the report must say what is wrong and where.
 #include "bonsai/tests/cuda_emulation/faults.h"
 
 namespace faults {

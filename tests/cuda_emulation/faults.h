@@ -1,4 +1,4 @@
-// Kernels with a fault each, and some without. See faults.cu.
+// Kernels with one fault each, and some without. See faults.cu.
 #pragma once
 
 #include "bonsai/framework/backend/cuda/launch.h"
@@ -10,7 +10,7 @@ struct View {
   int n;
 };
 
-// Without a fault of their own.
+// Kernels without a fault of their own.
 __global__ void fill(float* p, int n);
 __global__ void copy(float* to, const float* from, int n);
 __global__ void sum_view(float* out, View view);

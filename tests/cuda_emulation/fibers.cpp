@@ -12,7 +12,8 @@
 #error "the emulated device needs an x86-64 processor"
 #endif
 
-// void emulation_switch(void** save, void* load): saves what a callee must, changes stacks, returns there.
+// void emulation_switch(void** save, void* load): saves the callee-saved registers, switches stacks, returns
+// there.
 extern "C" __attribute__((visibility("hidden"))) void emulation_switch(void** save, void* load);
 asm(R"(
 .text
@@ -46,22 +47,23 @@ constexpr size_t kPage = 4096, kStride = kStackBytes + kPage;
 std::array<Fiber, kMaxFibers> fibers;
 std::array<Fiber*, kMaxFibers> idle;
 size_t idle_count = 0;
-Fiber* previous = nullptr;  // from where the last switch came
+Fiber* previous = nullptr;  // the fiber that the last switch left
 void (*body_of_fibers)() = nullptr;
 
 void arrive(Fiber& at) { after_switch(at.kept, &previous->bottom, &previous->bytes); }
 
 void begin() {
-  Fiber first;  // nothing was kept
+  Fiber first;  // has no fake stack yet
   arrive(first);
   body_of_fibers();
 }
 
-// Stands before begin(). Tops are staggered: they would all share one set of the cache.
+// Prepares the fiber to call begin(). The tops of the stacks are staggered; otherwise they would share one
+// cache set.
 void reset(Fiber& fiber) {
   const size_t index = static_cast<size_t>(&fiber - fibers.data());
   auto** top = reinterpret_cast<void**>(fiber.stack + kStackBytes - index % 32 * 128);
-  *--top = nullptr;  // the stack pointer is aligned as after a call
+  *--top = nullptr;  // aligns the stack pointer as after a call
   *--top = reinterpret_cast<void*>(&begin);
   for (int i = 0; i < 6; ++i) *--top = nullptr;
   fiber.stack_pointer = top;
@@ -107,7 +109,7 @@ void switch_fiber(Fiber& from, Fiber& to) {
 }
 
 void end_fiber(Fiber& from, Fiber& to) {
-  static void* dropped = nullptr;  // not on the stack: the sanitizer ends that below
+  static void* dropped = nullptr;  // static, because the sanitizer destroys the stack below
   previous = &from;
   from.stack_pointer = nullptr;
   from.kept = nullptr;

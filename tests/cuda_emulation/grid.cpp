@@ -1,5 +1,6 @@
-// Launches: the limits of an H200, one block after another, and the shared memory of each: poisoned anew,
-// with gaps between arrays, so that what one block left or another array holds is not read by accident.
+// Launches: checks the limits of an H200 and runs one block after another. The shared memory of each block is
+// poisoned and has gaps between arrays, so that no block reads another block's data or another array
+// unnoticed.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ struct Shared {
   uintptr_t low = 0;
   size_t dynamic = 0;  // bytes of this launch
   size_t used = 0;
-  size_t dirty = kSharedBytes;  // what blocks before may have written
+  size_t dirty = kSharedBytes;  // bytes that previous blocks may have written
   size_t limit = 0;             // of the kernel
   std::vector<Array> arrays;
 };
@@ -33,7 +34,7 @@ Shared& shared() {
   static Shared& s = *new Shared;
   return s;
 }
-// By kernel and device.
+// Indexed by kernel and device.
 std::map<std::pair<const void*, int>, size_t>& limits() {
   static auto& l = *new std::map<std::pair<const void*, int>, size_t>;
   return l;
@@ -55,7 +56,7 @@ void reserve_shared() {
   abandon_block();
 }
 
-// What is wrong with the shape of a launch, or nothing.
+// What is wrong with the shape of a launch; empty if nothing is.
 const char* problem_of(const Shape& s, size_t limit) {
   const dim3 b = s.block, g = s.grid;
   const uint64_t threads = uint64_t{b.x} * b.y * b.z;
@@ -111,7 +112,7 @@ void* shared_array(const void* key, size_t bytes, size_t align) {
     if (a.key == key) return reinterpret_cast<void*>(a.at);
   align = std::max<size_t>(align, 16);
   const size_t at = (s.used + align - 1) / align * align, end = at + bytes;
-  // Gaps are the emulator's own: they do not count.
+  // The emulator's gaps do not count.
   const size_t gaps = kGap * (s.arrays.size() + (s.dynamic > 0));
   if (end - gaps > (s.limit ? kSharedBytes : kStaticShared) || end - gaps - s.dynamic > kStaticShared ||
       end > kSharedBytes)
@@ -156,7 +157,7 @@ cudaError_t launch(const Shape& shape, const Kernel& kernel) {
   if (!options().lazy) {
     order_with_default(shape.stream);
     run_grid(shape, kernel);
-    return cudaSuccess;  // as from a device: what went wrong shows at the next call
+    return cudaSuccess;  // as on a device, a fault is reported by the next call
   }
   std::shared_ptr<void> arguments(kernel.copy(kernel.arguments), kernel.drop);
   Kernel later = kernel;

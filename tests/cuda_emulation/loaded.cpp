@@ -1,4 +1,4 @@
-// A library as the program loads the backend's: emulator and kernels in one, with entries of its own.
+// A shared library like the backend's: contains emulator and kernels, and has entry points of its own.
 #include "bonsai/tests/cuda_emulation/device_array.h"
 #include "bonsai/tests/cuda_emulation/faults.h"
 #include "bonsai/tests/cuda_emulation/sample.h"
@@ -7,7 +7,7 @@ using emulation::test::DeviceArray;
 
 extern "C" {
 
-// The sum of 0 .. n-1, by a kernel with barriers.
+// Returns the sum of 0 .. n-1, computed by a kernel with barriers.
 __attribute__((visibility("default"))) float sum_to(int n) {
   std::vector<float> values;
   for (int i = 0; i < n; ++i) values.push_back(static_cast<float>(i));
@@ -21,7 +21,7 @@ __attribute__((visibility("default"))) void write_past_the_end() {
   gpu::launch({1, 32}, faults::write_at, d.data(), 1024);
 }
 
-// Device memory that stays allocated.
+// Allocates device memory and does not free it.
 __attribute__((visibility("default"))) void* keep_memory() {
   void* p = nullptr;
   emulation::test::must(cudaMalloc(&p, 64));

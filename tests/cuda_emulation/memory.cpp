@@ -1,7 +1,7 @@
-// Device memory on the CPU. Every allocation ends at an inaccessible page, is filled with a pattern that is
-// NaN as any float, and its addresses are never given out again: what runs past it, reads what nobody wrote
-// or uses it after it was freed faults or gives NaN. Pinned host memory is plain memory whose ranges are
-// known.
+// Device memory on the CPU. Every allocation ends at an inaccessible page and is filled with a pattern that
+// is NaN in any float type; its addresses are never reused. Access past its end and use after free therefore
+// fault, and reads of uninitialised memory give NaN. Pinned host memory is ordinary memory whose address
+// ranges are recorded.
 #include <sys/mman.h>
 
 #include <array>
@@ -22,11 +22,11 @@ constexpr size_t kRange = size_t{1} << 38, kPage = 4096, kAlign = 16, kRemembere
 constexpr std::array<unsigned char, 4> kPattern{0xB1, 0x7F, 0xB1, 0x7F};
 
 struct State {
-  uintptr_t low = 0, high = 0, next = 0;  // the reserved addresses, and the first that were never used
-  std::map<uintptr_t, Allocation> live;   // by their first page
-  std::map<uintptr_t, Allocation> dead;   // the last of them
+  uintptr_t low = 0, high = 0, next = 0;  // the reserved address range, and the first address never used
+  std::map<uintptr_t, Allocation> live;   // by first page
+  std::map<uintptr_t, Allocation> dead;   // the most recently freed ones
   std::deque<uintptr_t> dead_order;
-  std::set<uintptr_t> with_slack;  // live ones that do not end exactly at their inaccessible page
+  std::set<uintptr_t> with_slack;  // live allocations that do not end exactly at the inaccessible page
   std::map<uintptr_t, size_t> pinned;
   size_t bytes = 0;
   unsigned number = 0;
@@ -45,7 +45,8 @@ void reserve() {
   if (s.low) return;
   void* range = mmap(nullptr, kRange, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) {
-    std::fprintf(stderr, "[emulation] no room for 256 GiB of addresses; is there a limit (ulimit -v)?\n");
+    std::fprintf(stderr,
+                 "[emulation] cannot reserve 256 GiB of address space; is there a limit (ulimit -v)?\n");
     std::abort();
   }
   s.low = number(range);
@@ -61,12 +62,12 @@ const Allocation* holder(const std::map<uintptr_t, Allocation>& of, uintptr_t p)
   return p < it->second.high + kPage ? &it->second : nullptr;
 }
 
-// How far p is from it.
+// The distance of p from the allocation.
 uintptr_t distance(const Allocation& a, uintptr_t p) {
   return p < a.address ? a.address - p : p < a.address + a.bytes ? 0 : p - a.address - a.bytes;
 }
 
-// The allocation that p is in or nearest to, of those that are live or else of the remembered ones.
+// The allocation that contains p or is nearest to it, among the live ones or else the remembered freed ones.
 const Allocation* nearest(uintptr_t p, bool& is_live) {
   for (const bool live : {true, false}) {
     const auto& all = live ? state().live : state().dead;
@@ -83,14 +84,14 @@ bool holds(const Allocation& a, uintptr_t p, size_t bytes) {
 }
 
 bool is_pattern(const Allocation& a, uintptr_t from, uintptr_t to) {
-  for (uintptr_t p = from; p < to; ++p)  // the pattern begins at the first page
+  for (uintptr_t p = from; p < to; ++p)  // the pattern starts at the first page
     if (*static_cast<const unsigned char*>(pointer(p)) != kPattern[(p - a.low) % kPattern.size()])
       return false;
   return true;
 }
 
-// Where of an allocation's own pages, but outside it, something was written. Where a sanitizer watches, it is
-// not asked.
+// Whether something was written after (or before) an allocation but in its pages. Always false under a
+// sanitizer, which detects such writes itself.
 bool overwritten_behind(const Allocation& a) {
   return !kAddressSanitizer && !is_pattern(a, a.address + a.bytes, a.high);
 }
@@ -203,7 +204,7 @@ std::string damage() {
   for (const uintptr_t low : state().with_slack) {
     const Allocation& a = state().live.at(low);
     if (!overwritten_behind(a)) continue;
-    poison_slack(a);  // said once
+    poison_slack(a);  // report only once
     return "bytes just past " + describe(a.address) + " were overwritten";
   }
   return "";
@@ -236,8 +237,8 @@ bool check_pointer(const void* p, int index, const Kernel& kernel) {
   return false;
 }
 
-// A word that lies where the host has memory is taken for a pointer. Pointers to the device fault where they
-// are wrong.
+// Treats a word whose value is an address of mapped host memory as a pointer. (Wrong device pointers fault
+// when they are used.)
 bool check_struct(const void* bytes, size_t size, int index, const Kernel& kernel) {
   constexpr uintptr_t kLowest = uintptr_t{1} << 44, kHighest = (uintptr_t{1} << 47) - kPage;
   for (size_t at = 0; at + sizeof(uintptr_t) <= size; at += sizeof(uintptr_t)) {
@@ -245,7 +246,7 @@ bool check_struct(const void* bytes, size_t size, int index, const Kernel& kerne
     std::memcpy(&word, static_cast<const char*>(bytes) + at, sizeof word);
     if (word < kLowest || word > kHighest || in_device_range(word)) continue;
     unsigned char resident = 0;
-    if (mincore(pointer(word / kPage * kPage), kPage, &resident) != 0) continue;  // nothing is there
+    if (mincore(pointer(word / kPage * kPage), kPage, &resident) != 0) continue;  // not mapped
     const Call call("launch", kernel.from);
     report("launch of " + name_of(kernel.function) + ": argument " + std::to_string(index) +
            " holds a pointer at byte " + std::to_string(at) + " that is " + describe(word));

@@ -1,5 +1,4 @@
-// Matrix products by plain loops: factors are packed into panels, of which a tile of 16 by 4 is summed in
-// registers.
+// Matrix products: operands are packed into panels, and a 16 x 4 micro-kernel accumulates in registers.
 #include "bonsai/tests/cuda_emulation/product.h"
 
 #include <algorithm>
@@ -15,7 +14,7 @@ constexpr size_t kVector = 32;  // bytes
 template <class T>
 constexpr int64_t kRows = 2 * kVector / sizeof(T);
 
-// Sums over k of a panel of A (k x kRows) and one of B (k x kColumns).
+// The product of a panel of A (k x kRows) and a panel of B (k x kColumns), summed over k.
 template <class T>
 [[gnu::always_inline]] inline void sum_tile(const T* a, const T* b, int64_t k, T* out) {
   using Vector [[gnu::vector_size(kVector)]] = T;
@@ -48,7 +47,7 @@ float round_to_tf32(float x) {  // to nearest, ties to even
   return std::bit_cast<float>(u & ~0x1fffu);
 }
 
-// Panels of `width` lines, one behind the other; a line is a row of A or a column of B, its elements `step`
+// Packs consecutive panels of `width` lines. A line is a row of A or a column of B; its elements are `step`
 // apart.
 template <class T>
 void pack(const T* from, int64_t lines, int64_t line_step, int64_t k, int64_t step, int64_t width, bool tf32,
@@ -75,7 +74,7 @@ void finish_tile(const Product& p, const T* sum, int64_t row, int64_t column, co
   for (int64_t j = column; j < std::min(column + kColumns, p.n); ++j)
     for (int64_t i = row; i < std::min(row + kRows<T>, p.m); ++i) {
       T v = static_cast<T>(p.alpha) * sum[(j - column) * kRows<T> + i - row];
-      if (p.beta != 0) v += static_cast<T>(p.beta) * c[i + j * p.c.ld];  // else C is not read
+      if (p.beta != 0) v += static_cast<T>(p.beta) * c[i + j * p.c.ld];  // if beta = 0, C is not read
       if (bias) v += bias[i];
       if (aux) aux[i + j * p.aux.ld] = v;
       d[i + j * p.d.ld] = p.gelu ? gelu(v) : v;
@@ -111,7 +110,7 @@ void multiply(const Product& p) {
 
 size_t size_of(cudaDataType type) { return type == CUDA_R_64F ? 8 : 4; }
 
-// From the first to behind the last element, of every matrix of the batch.
+// Checks that each matrix of the batch, from its first to its last element, is in device memory.
 bool check_matrix(const Product& p, const Matrix& m, int64_t rows, int64_t columns, const std::string& name) {
   if (rows == 0 || columns == 0) return true;
   const auto bytes = static_cast<size_t>((columns - 1) * m.ld + rows) * size_of(p.type);
@@ -152,7 +151,7 @@ std::string problem_of(const Product& p) {
 
 cublasStatus_t refuse_product(cublasStatus_t status, const std::string& problem) {
   refuse(cudaErrorInvalidValue, problem);
-  set_last(cudaSuccess);  // which is the runtime's, not cuBLAS's
+  set_last(cudaSuccess);  // errors of cuBLAS do not set the runtime's last error
   return status;
 }
 

@@ -1,4 +1,5 @@
-// The one matrix product behind cuBLAS and cuBLASLt: column-major, D = epilogue(alpha op(A) op(B) + beta C).
+// The matrix product used for both cuBLAS and cuBLASLt: column-major, D = epilogue(alpha op(A) op(B) + beta
+// C).
 #pragma once
 
 #include <cublas_v2.h>
@@ -14,23 +15,24 @@ struct Matrix {
 };
 
 struct Product {
-  cudaDataType type = CUDA_R_32F;  // or CUDA_R_64F: of everything
+  cudaDataType type = CUDA_R_32F;  // of all operands; or CUDA_R_64F
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0, batch = 1;
   double alpha = 1, beta = 0;
   Matrix a, b, c, d;
-  bool tf32 = false;  // factors are rounded to 10 bits of mantissa
-  // After the product: a bias of m elements, then GELU in its tanh form, whose argument `aux` keeps.
+  bool tf32 = false;  // operands are rounded to a 10-bit mantissa
+  // The epilogue: adds a bias of m elements, then applies the tanh form of GELU, whose argument is stored in
+  // `aux`.
   const void* bias = nullptr;
   bool gelu = false;
   Matrix aux;
 };
 
-// What is wrong with sizes and leading dimensions, or nothing.
+// What is wrong with the sizes and leading dimensions; empty if nothing is.
 std::string problem_of(const Product& p);
-// Queued in the name of `who`; checks that every matrix lies in live device memory.
+// Queues the product in the name of `who`, after checking that every matrix is in live device memory.
 cublasStatus_t enqueue_product(const Product& p, cudaStream_t stream, const char* who);
-// Reports a refused call.
+// Reports that a call was rejected.
 cublasStatus_t refuse_product(cublasStatus_t status, const std::string& problem);
 
 }  // namespace emulation

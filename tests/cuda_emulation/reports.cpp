@@ -1,4 +1,4 @@
-// What the emulator has to say: options, counts, and reports that name the kernel, the thread and the line.
+// Options, counts, and reports that name the kernel, the thread and the line.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -51,7 +51,7 @@ Options from_environment() {
   return o;
 }
 
-// Lives until the process does: tensors may outlive main.
+// Never destroyed, because tensors may outlive main.
 struct State {
   std::vector<std::string> reports;
   cudaError_t broken = cudaSuccess, last = cudaSuccess;
@@ -73,8 +73,8 @@ void keep(const std::string& what) {
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// The functions and lines of an address, the innermost inlined one first; binutils' addr2line knows local
-// names, too.
+// The functions and lines of an address, the innermost inlined function first. Uses addr2line of binutils,
+// which also knows local symbols.
 std::vector<std::pair<std::string, std::string>> look_up(const void* code) {
   std::vector<std::pair<std::string, std::string>> found;
   Dl_info info{};
@@ -128,7 +128,7 @@ Call::Call(const char* name, const void* from)
 }
 Call::~Call() { state().call = outer_; }
 
-// " (cudaFree, from file.cu:12)", of the outermost call.
+// " (cudaFree, from file.cu:12)" for the outermost call.
 std::string caller() {
   const Call* call = state().call;
   while (call && call->outer_) call = call->outer_;
@@ -216,7 +216,7 @@ const char* cudaGetErrorName(cudaError_t status) {
   }
 }
 
-// With the last report, so that the program's own message says what the emulator saw.
+// Appends the last report, so that the program's error message contains it.
 const char* cudaGetErrorString(cudaError_t status) {
   const emulation::Call call("cudaGetErrorString");
   if (status == cudaSuccess) return "no error";

@@ -1,4 +1,4 @@
-// The CUDA runtime's functions about memory, copies and the device. Prototypes are the toolkit's.
+// The CUDA runtime's functions for memory, copies and devices, with the prototypes of the toolkit's headers.
 #include <cstdio>
 #include <cstring>
 
@@ -18,7 +18,7 @@ struct Copy {
   bool from_device() const { return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice; }
 };
 
-// With the kind that the addresses say where the caller left that open.
+// Derives the kind of copy from the addresses if the caller passed cudaMemcpyDefault.
 Copy resolved(Copy c) {
   if (c.kind != cudaMemcpyDefault) return c;
   const bool to = in_device_range(number(c.to)), from = in_device_range(number(c.from));
@@ -106,8 +106,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   return broken();
 }
 
-// Pageable memory is read or written before the call returns, pinned memory when its turn comes. Until then a
-// pinned destination holds NaN, so that what reads it too early shows.
+// Pageable memory is read or written before the call returns, pinned memory when the queued copy runs. Until
+// then a pinned destination is filled with NaN, which exposes reads that are too early.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s) {
   const Call call("cudaMemcpyAsync", __builtin_return_address(0));
   if (broken()) return broken();
@@ -135,7 +135,7 @@ cudaError_t cudaMemset(void* p, int value, size_t bytes) {
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* p) {
   const Call call("cudaPointerGetAttributes", __builtin_return_address(0));
   *out = cudaPointerAttributes{};
-  out->device = -2;  // no device's
+  out->device = -2;  // not memory of a device
   out->type = cudaMemoryTypeUnregistered;
   const bool device = is_device(p, 1);
   if (in_device_range(number(p)) && !device)
@@ -179,7 +179,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 
-// The real one's names are mangled.
+// The real function also returns mangled names.
 cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
   const Call call("cudaFuncGetName", __builtin_return_address(0));
   *name = name_of(kernel).c_str();
@@ -198,7 +198,8 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   const Call call("cudaGetDeviceProperties", __builtin_return_address(0));
-  if (device < 0 || device >= options().devices) return refuse(cudaErrorInvalidDevice, "cudaGetDeviceProperties: no such device");
+  if (device < 0 || device >= options().devices)
+    return refuse(cudaErrorInvalidDevice, "cudaGetDeviceProperties: no such device");
   *p = cudaDeviceProp{};
   std::snprintf(p->name, sizeof p->name, "emulated device (limits of an H200)");
   p->major = 9;

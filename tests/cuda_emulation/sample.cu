@@ -1,4 +1,4 @@
-// Kernels in the manner of the backend's, for the tests of the emulation itself.
+// Kernels in the style of the backend's, for tests of the emulation itself.
 #include "bonsai/tests/cuda_emulation/sample.h"
 
 namespace sample {

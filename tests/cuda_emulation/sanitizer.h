@@ -1,5 +1,4 @@
-// What the address sanitizer has to be told: memory that must not be touched, and changes from one stack to
-// another.
+// Informs the address sanitizer about memory that must not be accessed and about switches between stacks.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
-// The threads of a block. Each runs until it waits at a barrier or for other lanes; then the next one runs,
-// in an order that no kernel may rely on: lane by lane, warp by warp, forward, reverse or random. A thread
-// that never waits needs no stack of its own: one fiber calls the kernel for one fresh thread after another,
-// until one has to wait there.
+// Schedules the threads of a block. Each runs until it waits at a barrier or for other lanes; then the next
+// one runs. The order, on which no kernel may rely, is lane by lane and warp by warp: forward, reverse or
+// random. A thread that never waits needs no stack of its own: one fiber calls the kernel for one new thread
+// after another, until one waits.
 //
-// A thread that comes to an operation which can no longer be right ends its block, and with it the launch.
+// A thread that reaches an invalid operation ends its block, and with it the launch.
 #include "bonsai/tests/cuda_emulation/scheduler.h"
 
 #include <bit>
@@ -22,14 +22,14 @@ namespace {
 
 constexpr unsigned kNone = ~0u, kAll = ~0u;
 
-// The walk over the block: which warp of the order, which lane of the order comes next.
+// The position in the block: the indices, in the chosen order, of the next warp and the next lane.
 struct Walk {
   unsigned warp = 0, lane = 0;
   bool forward = true;
   Sequence warps, lanes;
 };
 Walk walk;
-bool inside = false;  // a kernel
+bool inside = false;  // whether a kernel is running
 int64_t switch_count = 0;
 uint32_t random_state = 1;
 
@@ -69,7 +69,8 @@ std::string who_waits(bool at_barrier) {
   return text;
 }
 
-// Nothing can run: the barrier opens if everyone is there. False where the block is done, or given up.
+// Called if no thread can run: opens the barrier if all threads are there. Returns false if the block is done
+// or was abandoned.
 bool open_barrier() {
   unsigned waiting = 0, at_operation = 0, exited = 0;
   for (unsigned w = 0; w < block.warps; ++w) {
@@ -107,7 +108,7 @@ void begin_walk() {
   walk.lanes.set(kLanes);
 }
 
-// A lane of the warp that can run, after those that ran; it then begins with the first again.
+// The next lane of the warp that can run, in cyclic order.
 unsigned next_lane(unsigned runnable) {
   if (walk.forward) {
     const unsigned later = walk.lane < kLanes ? runnable & (kAll << walk.lane) : 0;
@@ -143,7 +144,7 @@ void enter(unsigned thread) {
 
 void run_threads();
 
-// Whose turn it is, on the stack where it stands; a fresh one gets a stack.
+// The fiber of the next thread; a new thread gets one.
 Fiber& fiber_of(unsigned thread) {
   Warp& w = warp_of(thread);
   Thread& t = block.thread[thread];
@@ -161,9 +162,9 @@ void leave_block() {
   mine.exited |= bit_of(block.current);
 }
 
-struct Abandoned {};  // unwinds a thread whose block was given up
+struct Abandoned {};  // thrown to unwind a thread whose block was abandoned
 
-// The body of a fiber.
+// The function that every fiber runs.
 void run_threads() {
   for (;;) {
     try {
@@ -190,14 +191,14 @@ void run_threads() {
   }
 }
 
-// Lets others run until this thread is runnable again.
+// Runs other threads until this one is runnable again.
 void wait() {
   const unsigned self = block.current;
   const unsigned next = next_thread();
   if (next == self) return;
   Fiber& mine = *block.thread[self].fiber;
   if (next == kNone) {
-    switch_fiber(mine, launching);  // given up
+    switch_fiber(mine, launching);  // the block was abandoned
   } else {
     enter(next);
     switch_fiber(mine, fiber_of(next));
@@ -205,7 +206,7 @@ void wait() {
   if (running().failed) throw Abandoned{};
 }
 
-// Threads that were waiting when the block was given up: their frames go, their stacks are free again.
+// Unwinds the threads that were waiting when the block was abandoned, and frees their stacks.
 void drop_threads() {
   for (unsigned t = 0; t < block.threads; ++t) {
     Warp& w = warp_of(t);
@@ -229,7 +230,7 @@ void begin_block() {
   block.votes = 0;
 }
 
-// The lane from which this one reads.
+// The lane whose value this lane reads.
 unsigned source_of(Operation op, unsigned lane, int argument, int width) {
   const unsigned w = static_cast<unsigned>(width), by = static_cast<unsigned>(argument),
                  base = lane & ~(w - 1);
@@ -260,7 +261,7 @@ bool same_operation(const Thread& a, const Thread& b) {
   abandon_block();
 }
 
-// All lanes of the mask are here.
+// Completes the operation: all lanes of the mask have arrived.
 void complete(Thread* lanes, unsigned mask) {
   const Thread& first = lanes[std::countr_zero(mask)];
   unsigned ballot = 0;

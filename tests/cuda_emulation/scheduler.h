@@ -11,7 +11,7 @@ namespace emulation {
 
 inline constexpr unsigned kLanes = 32, kMaxThreads = 1024;
 
-// What a thread waits for, where it waits.
+// What a waiting thread waits for, and where.
 struct Thread {
   Fiber* fiber = nullptr;
   Place place{};
@@ -21,22 +21,21 @@ struct Thread {
   uint64_t value = 0, result = 0;
 };
 
-// A bit a lane: what each is doing. Those that exist are in exactly one of runnable, at_barrier,
-// at_operation, exited.
+// One bit per lane. A lane that exists is in exactly one of runnable, at_barrier, at_operation and exited.
 struct Warp {
   unsigned exist = 0, fresh = 0, runnable = 0, at_barrier = 0, at_operation = 0, exited = 0;
 };
 
 struct Block {
   unsigned threads = 0, warps = 0;
-  unsigned current = 0;  // the thread that runs
+  unsigned current = 0;  // the running thread
   std::array<Warp, kMaxThreads / kLanes> warp{};
   std::array<Thread, kMaxThreads> thread{};
   std::array<uint3, kMaxThreads> index{};  // threadIdx
-  dim3 shape{0, 0, 0};                      // for which index holds
+  dim3 shape{0, 0, 0};                      // the shape for which `index` is valid
   void (*run)(void*) = nullptr;
   void* arguments = nullptr;
-  // The barrier that threads are coming to.
+  // The barrier at which threads are arriving.
   Place barrier{};
   bool mixed_barriers = false;
   int votes = 0, last_votes = 0;
@@ -44,12 +43,12 @@ struct Block {
 extern Block block;
 
 void set_block_shape(dim3 shape);
-void run_block();  // running().failed says whether it was given up
+void run_block();  // sets running().failed if the block was abandoned
 
 // The order of n blocks, warps or lanes.
 class Sequence {
  public:
-  void set(unsigned n);  // in the order of the options, shuffled anew if that is random
+  void set(unsigned n);  // uses the order in the options; shuffles again if it is random
   unsigned operator[](unsigned i) const {
     return order_ == Order::random ? shuffled_[i] : order_ == Order::reverse ? n_ - 1 - i : i;
   }
@@ -61,7 +60,7 @@ class Sequence {
 };
 void seed_sequences(unsigned seed);
 
-// Of grid.cpp.
+// Defined in grid.cpp.
 void begin_shared();
 void end_shared();
 

@@ -1,5 +1,5 @@
-// A fault of a kernel becomes a report that names the kernel, the thread, the line and the address; the
-// launch is given up and the program goes on. Faults of anyone else go to whoever handled them before.
+// Turns a fault of a kernel into a report that names the kernel, the thread, the line and the address; the
+// launch is abandoned and the program continues. Other faults are passed to the previous signal handler.
 #include <pthread.h>
 #include <signal.h>
 #include <ucontext.h>
@@ -25,15 +25,15 @@ struct Fault {
   uintptr_t address = 0;
   const void* code = nullptr;
   int signal = 0;
-  bool impossible = false;  // an address that no memory has
+  bool impossible = false;  // a non-canonical address
 };
-Fault fault;  // the last one
+Fault fault;  // the most recent fault
 
 int users = 0;
-pthread_t launcher{};  // of the kernel that runs
+pthread_t launcher{};  // the thread that launched the running kernel
 std::array<struct sigaction, kSignals.size()> before{};
 
-// Each thread that launches needs one: the fiber's own may be what overflowed.
+// The alternate signal stack of each thread that launches: the fault may be an overflow of the fiber's stack.
 class SignalStack {
  public:
   SignalStack() {
@@ -66,7 +66,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   else if (old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN)
     old.sa_handler(signal);
   else
-    sigaction(signal, &old, nullptr);  // it happens again
+    sigaction(signal, &old, nullptr);  // the fault recurs and reaches that handler
 }
 
 void report_fault() {
@@ -79,7 +79,7 @@ void report_fault() {
                                           : describe(f.address);
   report("illegal access " + position() + (line.empty() ? "" : " at " + line) + ": " + what);
 }
-// Where the thread goes on that has met a fault.
+// Where a thread continues after a fault.
 void on_fault() {
   report_fault();
   abandon_frames();
@@ -96,7 +96,7 @@ void handle(int signal, siginfo_t* info, void* context) {
   }
   auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   fault = {address, reinterpret_cast<const void*>(registers[REG_RIP]), signal, info->si_code == SI_KERNEL};
-  // Goes on at the top of the fiber's stack, whose frames are lost; as after a call.
+  // Continues at the top of the fiber's stack, as after a call; the frames are lost.
   allow(reinterpret_cast<void*>(stack_top() - kStackBytes), kStackBytes);
   registers[REG_RSP] = static_cast<greg_t>(stack_top() - 8);
   registers[REG_RIP] = reinterpret_cast<greg_t>(&on_fault);
@@ -120,7 +120,7 @@ void release_faults() {
     struct sigaction now{};
     sigaction(kSignals[i], nullptr, &now);
     if (now.sa_sigaction == handle)
-      sigaction(kSignals[i], &before[i], nullptr);  // else it is someone else's by now
+      sigaction(kSignals[i], &before[i], nullptr);  // otherwise someone else has replaced the handler
   }
 }
 

@@ -1,6 +1,6 @@
-// Streams, events and what is queued in them. Work runs at once, unless it is to be lazy: then it runs only
-// when something waits for it, at the last moment that CUDA allows, so that a missing synchronisation shows
-// as stale data.
+// Streams, events and queued work. Work runs immediately unless the option `lazy` is set. With it, work runs
+// only when something waits for it, the latest moment that CUDA allows, so that a missing synchronisation
+// gives stale data.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -12,10 +12,10 @@ namespace emulation {
 namespace {
 
 struct Stream;
-// The `recorded`-th time that it was recorded is over once `done` has come so far.
+// The event's recording number n has completed when `done` >= n.
 struct Event {
   uint64_t recorded = 0, done = 0;
-  Stream* stream = nullptr;  // where it was recorded last
+  Stream* stream = nullptr;  // where it was last recorded
   int64_t time = 0;          // nanoseconds
 };
 struct Item {
@@ -99,7 +99,7 @@ bool check_stream(cudaStream_t s) {
   return false;
 }
 
-// The default stream waits for all streams but those made not to, and they wait for it.
+// The default stream and all blocking streams wait for each other.
 void order_with_default(cudaStream_t stream) {
   State& all = state();
   Stream* s = stream_of(stream);

@@ -1,6 +1,5 @@
-// The emulated device computes what a device does: kernels with shuffles, votes, atomics and shared memory in
-// every order of threads, copies and counts. Were it wrong, so would be every test of the backend that runs
-// on it.
+// The emulated device computes what a real one computes: kernels with shuffles, votes, atomics and shared
+// memory, in every order of threads; copies; counts. All tests of the backend without a GPU depend on it.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -17,7 +16,7 @@ using emulation::test::DeviceArray;
 using emulation::test::must;
 using gpu::launch;
 
-// In each order of threads, and with work that is late.
+// Runs in each order of threads, and with lazy work.
 class EmulatedDevice : public testing::TestWithParam<std::pair<Order, bool>> {
  protected:
   void SetUp() override {

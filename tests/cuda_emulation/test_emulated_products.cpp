@@ -1,5 +1,5 @@
 // The emulated cuBLAS and cuBLASLt against plain sums: every transposition, batches, scalars, epilogues, and
-// what they refuse as the real ones do.
+// the calls that they must reject as the real libraries do.
 #include <cublasLt.h>
 #include <cublas_v2.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ struct Form {
   int lda, ldb, ldc;
 };
 
-// Column-major, with room between columns.
+// Column-major, with padding between columns.
 Form form_of(const Sizes& s, bool ta, bool tb) {
   return {ta, tb, (ta ? s.k : s.m) + 1, (tb ? s.n : s.k) + 2, s.m + 3};
 }
@@ -96,7 +96,7 @@ TYPED_TEST(EmulatedProducts, every_transposition) {
       }
 }
 
-// Heads inside (B,T,H*D): the batch steps by less than a matrix spans.
+// Heads in (B,T,H*D): the stride of the batch is smaller than a matrix.
 TYPED_TEST(EmulatedProducts, batches_that_interleave) {
   using T = TypeParam;
   const Sizes s{6, 5, 4};
@@ -131,7 +131,7 @@ TEST(EmulatedBlas, tf32_rounds_and_is_off_unless_asked_for) {
   cublasDestroy(blas);
 }
 
-// One product through cuBLASLt, with descriptors made and dropped.
+// One product by cuBLASLt; creates and destroys its descriptors.
 class LtProduct {
  public:
   LtProduct(cudaDataType type, cublasComputeType_t compute, Sizes s) {
@@ -155,7 +155,7 @@ class LtProduct {
     ASSERT_EQ(cublasLtMatmulDescSetAttribute(operation_, attribute, &value, sizeof value),
               CUBLAS_STATUS_SUCCESS);
   }
-  // For matrices that all have this alignment.
+  // Sets the alignment of all matrices.
   cublasStatus_t heuristic(uint32_t alignment = 256) {
     cublasLtMatmulPreference_t preference = nullptr;
     cublasLtMatmulPreferenceCreate(&preference);
@@ -165,7 +165,7 @@ class LtProduct {
     for (const auto attribute :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-      if (alignment != 256)  // its default
+      if (alignment != 256)  // the default
         cublasLtMatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof alignment);
     int found = 0;
     const auto status =
@@ -180,7 +180,7 @@ class LtProduct {
     return cublasLtMatmul(lt_, operation_, &one, a, a_, b, b_, &zero, d, d_, d, d_, algorithm, nullptr, 0,
                           nullptr);
   }
-  cublasLtMatmulHeuristicResult_t result{};  // the heuristic's
+  cublasLtMatmulHeuristicResult_t result{};  // of the heuristic
 
  private:
   cublasLtHandle_t lt_ = nullptr;
@@ -245,7 +245,7 @@ TEST(EmulatedBlasLt, refuses_what_the_real_one_does) {
   emulation::options().quiet = false;
 }
 
-// What a caller does that ignores how many algorithms were found, or their state.
+// A caller that ignores the number of algorithms found, or their state.
 TEST(EmulatedBlasLt, an_algorithm_that_was_not_found) {
   const auto kept = emulation::options();
   emulation::options().quiet = true;

@@ -1,5 +1,5 @@
-// The emulated device inside a library that is loaded while the program runs, as the backend's is: kernels
-// run, faults are named, and a program that handles SIGSEGV itself still does.
+// The emulated device in a library that is loaded at run time, as the backend's is: kernels run, faults are
+// named, and a program's own SIGSEGV handler still works.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -69,7 +69,7 @@ TEST_F(Loaded, leaves_the_programs_own_handler_alone) {
         mine.sa_sigaction = leave_with_address;
         mine.sa_flags = SA_SIGINFO;
         sigaction(SIGSEGV, &mine, nullptr);
-        entry<void*()>("keep_memory")();  // from here on the emulator looks at faults first
+        entry<void*()>("keep_memory")();  // from here on the emulator handles faults first
         use();
         *reinterpret_cast<volatile int*>(4096) = 1;
       },

@@ -1,6 +1,6 @@
-// Faults planted in kernels and in calls: each is found, and the report says what is wrong and where. A fault
-// that no report can name, such as a missing barrier, shows as a result that depends on the order of threads,
-// or as NaN.
+// Faults planted in kernels and in calls: each must be found, and the report must say what is wrong and
+// where. A fault that cannot be reported, such as a missing barrier, must change the result with the order of
+// threads, or give NaN.
 #include <cublas_v2.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ class PlantedFaults : public testing::Test {
   void SetUp() override {
     (void)bonsai_emulation_errors();
     kept_ = emulation::options();
-    emulation::options() = {};  // words depend on the order of threads
+    emulation::options() = {};  // the expected reports depend on the order of threads
     emulation::options().quiet = true;
   }
   void TearDown() override {
@@ -35,7 +35,7 @@ class PlantedFaults : public testing::Test {
     (void)bonsai_emulation_errors();
   }
 
-  // What was reported while f ran, and what it threw.
+  // The reports made while f ran, and the error that it threw.
   static std::string reports_of(const std::function<void()>& f) {
     std::string thrown;
     try {
@@ -54,14 +54,14 @@ class PlantedFaults : public testing::Test {
       EXPECT_NE(text.find(word), std::string::npos) << "no '" << word << "' in: " << text;
     expect_healthy();
   }
-  // The device is as good as new.
+  // The device has recovered.
   static void expect_healthy() {
     DeviceArray<float> d(64);
     launch({2, 32}, faults::fill, d.data(), 64);
     EXPECT_EQ(d.values()[63], 63.0f);
     EXPECT_STREQ(bonsai_emulation_errors(), "");
   }
-  // The values that a kernel leaves, with threads in the given order.
+  // The results of a kernel with the given order of threads.
   static std::vector<float> result(emulation::Order order, int n, const std::function<void(float*)>& run) {
     emulation::options().order = order;
     DeviceArray<float> d(static_cast<size_t>(n));
@@ -294,7 +294,7 @@ TEST_F(PlantedFaults, freed_twice_or_never_allocated) {
   expect([&] { cudaFree(&host); }, {"cudaFree: host memory"});
   expect([&] { cudaFreeHost(&host); }, {"cudaFreeHost: host memory"});
 }
-// A call that fails is reported even if nobody looks at what it returned, and all later calls fail.
+// A failing call is reported even if the caller ignores its result, and all later calls fail.
 TEST_F(PlantedFaults, unchecked_calls) {
   DeviceArray<float> d(4);
   float h[4] = {};
@@ -319,7 +319,7 @@ TEST_F(PlantedFaults, streams_and_handles_that_were_destroyed) {
   expect([&] { cublasSetStream(h, nullptr); }, {"cublasSetStream: no such handle"});
 }
 
-// Each thread has a current device of its own, and begins with device 0.
+// The current device is per thread, and initially device 0.
 TEST_F(PlantedFaults, a_thread_that_has_not_selected_its_device) {
   emulation::options().devices = 2;
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
@@ -332,7 +332,8 @@ TEST_F(PlantedFaults, a_thread_that_has_not_selected_its_device) {
   const float one = 1;
   const auto fill = [&] { launch({1, 64, 0, s}, faults::fill, d.data(), 64); };
   const auto multiply = [&] {
-    cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, d.data(), 4, d.data() + 16, 4, &one, d.data() + 32, 4);
+    cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, d.data(), 4, d.data() + 16, 4, &one,
+                d.data() + 32, 4);
   };
   const auto reports_of_thread = [](const std::function<void()>& f) {
     std::string text;
@@ -410,7 +411,7 @@ TEST_F(PlantedFaults, missing_synchronisation_under_lazy_streams) {
   cudaStreamDestroy(t);
 }
 
-// What the address sanitizer sees ends the program, so it is asked in a child.
+// The address sanitizer ends the program when it finds a fault, so these tests run in a child process.
 using PlantedFaultsDeathTest = PlantedFaults;
 TEST_F(PlantedFaultsDeathTest, sanitizer_sees_shared_memory_overrun) {
   if (!emulation::kAddressSanitizer) GTEST_SKIP() << "without the address sanitizer";

@@ -1,4 +1,4 @@
-// The checks that the backend's library defines, for tests without that library: they throw.
+// Replaces the error checks of the backend's library in tests without that library: they throw.
 #include <stdexcept>
 #include <string>
 

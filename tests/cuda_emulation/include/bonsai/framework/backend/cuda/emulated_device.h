@@ -1,5 +1,5 @@
-// What nvcc knows without a header, for a host compiler: indices, barriers, warp operations, atomics,
-// intrinsics. Types, enums and prototypes come from the toolkit's own headers, so they cannot differ.
+// nvcc's built-ins for a host compiler: indices, barriers, warp operations, atomics, intrinsics. Types, enums
+// and prototypes come from the toolkit's headers, so they cannot differ.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,21 +21,21 @@
 #define __device__
 #define __host__
 #define __shared__ \
-  static  // blocks run one after another; GPU_SHARED is better: poisoned for each block, with gaps
+  static  // blocks run one after another; prefer GPU_SHARED, which is poisoned for each block and has gaps
 #define __constant__ static
 #define __launch_bounds__(...)
 #define __grid_constant__
 
 #define EMULATION_HIDDEN \
-  __attribute__((visibility("hidden")))  // kernels and emulator are in one library: no detour
-// Set for the thread that runs.
+  __attribute__((visibility("hidden")))  // kernels and emulator are in one library, so the PLT is not needed
+// Set for the running thread.
 extern EMULATION_HIDDEN uint3 threadIdx, blockIdx;
 extern EMULATION_HIDDEN dim3 blockDim, gridDim;
 inline constexpr int warpSize = 32;
 
 namespace emulation {
 
-// A line of a kernel: the caller's, as a default argument.
+// A source line of a kernel; as a default argument, the caller's line.
 struct Place {
   const char* file;
   int line;
@@ -47,7 +47,7 @@ struct Place {
 
 enum class Operation : unsigned char { shfl, shfl_up, shfl_down, shfl_xor, ballot, any, all, syncwarp };
 
-// What launch.h asks for. Of the arguments, those of a launch that waits are copied.
+// A launch by launch.h. The arguments are copied if the launch is queued.
 struct Shape {
   dim3 grid, block;
   std::size_t smem;
@@ -55,7 +55,7 @@ struct Shape {
 };
 struct Kernel {
   const void* function;
-  const void* from;  // the code that launches it
+  const void* from;  // the launching code
   void (*run)(void* arguments);
   void* (*copy)(const void* arguments);
   void (*drop)(void* arguments);
@@ -67,7 +67,7 @@ EMULATION_HIDDEN bool check_struct(const void* bytes, std::size_t size, int inde
 EMULATION_HIDDEN void* shared_array(const void* key, std::size_t bytes, std::size_t align);
 EMULATION_HIDDEN void* dynamic_shared();
 
-// How many threads of the block came to this barrier with a vote.
+// The number of threads of the block whose vote at this barrier was not zero.
 EMULATION_HIDDEN int block_barrier(bool vote, Place place);
 EMULATION_HIDDEN std::uint64_t warp_operation(Operation op, unsigned mask, std::uint64_t value, int argument,
                                               int width, Place place);
@@ -84,7 +84,7 @@ T shuffle(Operation op, unsigned mask, T value, int argument, int width, Place p
   return value;
 }
 
-// Only one thread runs at a time, and none is stopped in between.
+// Atomic, because only one thread runs at a time and threads are not preempted.
 template <class T, class F>
 T read_modify_write(T* p, F next) {
   const T old = *p;
@@ -188,7 +188,7 @@ inline unsigned atomicInc(unsigned* p, unsigned last) {
   return emulation::read_modify_write(p, [last](unsigned old) { return old >= last ? 0 : old + 1; });
 }
 
-// Arithmetic. The fast forms are as exact here as the others.
+// Arithmetic. The fast versions are as accurate here as the others.
 inline float __expf(float x) { return std::exp2(x * 1.4426950408889634f); }
 inline float __logf(float x) { return std::log(x); }
 inline float __log2f(float x) { return std::log2(x); }
@@ -234,7 +234,7 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
   return static_cast<unsigned long long>((static_cast<Wide>(a) * b) >> 64);
 }
 
-// Loads and stores that name a cache, which there is not.
+// Loads and stores with cache hints, which have no effect here.
 template <class T>
 T __ldg(const T* p) {
   return *p;

@@ -1,5 +1,5 @@
-// The twin of the product's framework/backend/cuda/launch.h: found first on the include path, it lets a host
-// compiler build kernels for the emulated device. Names and meaning are the product's.
+// Replaces framework/backend/cuda/launch.h: it comes first on the include path and lets a host compiler build
+// kernels for the emulated device. Names and semantics are the same.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,12 +19,12 @@
   using name##_shared_t = T __VA_ARGS__;                                        \
   name##_shared_t& name = *static_cast<name##_shared_t*>(emulation::shared_array( \
       [] { static char key; return &key; }(), sizeof(name##_shared_t), alignof(name##_shared_t)))
-// The launch's dynamic shared memory, one array a kernel: GPU_DYN_SMEM(float, buffer);
+// The launch's dynamic shared memory, one array per kernel: GPU_DYN_SMEM(float, buffer);
 #define GPU_DYN_SMEM(T, name) T* const name = static_cast<T*>(emulation::dynamic_shared())
 
 namespace emulation {
 
-// The arguments of one launch, and the call that every thread makes with them.
+// The arguments of a launch, and the call that every thread makes with them.
 template <class... P>
 struct Arguments {
   void (*kernel)(P...);
@@ -37,15 +37,15 @@ struct Arguments {
   static void drop(void* self) { delete static_cast<Arguments*>(self); }
 };
 
-// Whether a kernel may be given this: pointers lie in device memory, also those inside a struct.
+// Checks an argument of a kernel: pointers, including those in structs, must point to device memory.
 template <class T>
 bool check_argument(T& value, int index, const Kernel& kernel) {
   if constexpr (std::is_pointer_v<T>) {
     return check_pointer(static_cast<const void*>(value), index, kernel);
-  } else if constexpr (std::is_class_v<T> && !std::is_empty_v<T>) {  // an empty one shares its bytes with another
+  } else if constexpr (std::is_class_v<T> && !std::is_empty_v<T>) {  // an empty class may share its byte
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_clear_padding)
-    __builtin_clear_padding(&value);  // what is left there by chance is no pointer
+    __builtin_clear_padding(&value);  // random bytes in the padding could look like a pointer
     return check_struct(&value, sizeof value, index, kernel);
 #endif
 #endif
@@ -57,7 +57,7 @@ bool check_argument(T& value, int index, const Kernel& kernel) {
 
 namespace gpu {
 
-// Arguments are converted to the kernel's own parameter types; a wrong number of them does not compile.
+// Converts the arguments to the kernel's parameter types. A wrong number of arguments does not compile.
 template <class... P, class... A>
 [[gnu::noinline]] void launch(const Grid& g, void (*kernel)(P...), A&&... args) {
   static_assert(sizeof...(P) == sizeof...(A), "the number of arguments");
