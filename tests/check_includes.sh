@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks the structure of the tree: what is at the top level, who includes whom, files of at most 500 lines,
-# a README in every folder, no unprinted random seed in a test. Prints each
-# violation as file:line: sentence; exits 1 if there is one.
+# Checks the structure of the tree: what is at the top level, who includes whom, files of at most 500 lines, a
+# README in every folder, no unprinted random seed in a test. Prints each violation as file:line: sentence; exits 1
+# if there is one.
 # usage: tests/check_includes.sh [folder of the repository]
 set -euo pipefail
 export LC_ALL=C
@@ -19,7 +19,8 @@ framework/checks:       framework/core framework/backend framework/autograd fram
 framework/config:       framework/core framework/config
 framework/io:           framework/core framework/io
 framework/comm:         framework/core framework/comm
-layers:                 framework/core framework/autograd framework/ops framework/checks framework/config framework/io framework/comm layers
+layers:                 framework/core framework/autograd framework/ops framework/checks framework/config
+layers:                 framework/io framework/comm layers
 data:                   framework data
 trainers:               framework layers data trainers
 tools:                  framework layers data trainers tools
@@ -38,7 +39,8 @@ done
 files() {
   find "${tops[@]}" \( -name __pycache__ -o -name '.?*' \) -prune -o -type f "$@" -print | sort
 }
-mapfile -t sources < <(files \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.def' \))
+mapfile -t sources < <(
+  files \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.def' \))
 
 check_includes() {
   files | awk -v table="$table" -v private="$private" '
@@ -79,7 +81,8 @@ check_includes() {
         if (!colon) continue
         rest = substr(line[i], colon + 1)
         sub(/^ +/, "", rest)
-        allowed[substr(line[i], 1, colon - 1)] = rest
+        folder = substr(line[i], 1, colon - 1)
+        allowed[folder] = allowed[folder] " " rest
       }
     }
     FILENAME == "-" || FILENAME == "" { exists[$0] = 1; next }
@@ -97,7 +100,8 @@ check_includes() {
       if (quoted && beside in exists) check(beside, from)
       else if (plain(name) in exists) say("write bonsai/" name)
       else if (sub(/^bonsai\//, "", name) && plain(name) in exists) check(plain(name), from)
-      else if (quoted && from != "tests") say("no file " name " in the project; write <" name "> if it is not ours")
+      else if (quoted && from != "tests")
+        say("no file " name " in the project; write <" name "> if it is not part of it")
     }
     END { exit failed }' - "${sources[@]}"
 }
@@ -120,7 +124,7 @@ check_readmes() {
   local folder status=0
   while read -r folder; do
     if [ ! -e "$folder/README.md" ]; then
-      echo "$folder/README.md:1: there is no README; say what lives here, what it may include, how to add one more"
+      echo "$folder/README.md:1: there is no README; say what is here, what it may include, how to add one more"
       status=1
     fi
   done < <(files ! -path 'tests/fixtures/*/*' ! -path 'tests/fuzz/corpus/*' | sed 's|/[^/]*$||' | sort -u)
@@ -159,6 +163,7 @@ check_lengths || status=1
 check_readmes || status=1
 check_seeds || status=1
 if [ "$status" -eq 0 ]; then
-  echo "${#sources[@]} source files: every include is allowed, no file is too long, every folder has a README, every seed is printed"
+  echo "${#sources[@]} source files: every include is allowed, no file is too long," \
+    "every folder has a README, every seed is printed"
 fi
 exit "$status"

@@ -39,7 +39,8 @@ int main() {
   Context context;
   Tape tape;
   tape.backward(sum(layer(tensor({2, 2}, {1, 2, 3, 4}), context)));
-  std::printf("the gradient is %g %g\n", layer.weight->grad.span<float>()[0], layer.weight->grad.span<float>()[1]);
+  const auto gradient = layer.weight->grad.span<float>();
+  std::printf("the gradient is %g %g\n", gradient[0], gradient[1]);
 }
 TEXT
 cat > CMakeLists.txt <<'TEXT'
@@ -63,5 +64,6 @@ command -v pkg-config > /dev/null || { echo "there is no pkg-config"; exit 1; }
 export PKG_CONFIG_PATH="$pc"
 # shellcheck disable=SC2046  # words
 "$compiler" -std=c++20 main.cpp $(pkg-config --cflags --libs bonsai) -o by_pkg_config
-[ "$(./by_pkg_config)" = "the gradient is 4 6" ] || { echo "the program built with pkg-config prints: $(./by_pkg_config)"; exit 1; }
+[ "$(./by_pkg_config)" = "the gradient is 4 6" ] ||
+  { echo "the program built with pkg-config prints: $(./by_pkg_config)"; exit 1; }
 echo "the installed program runs, and the installed library is found by find_package and pkg-config"

@@ -36,7 +36,8 @@ list() {
       more_keys file ', path: text.txt'
       more_keys random
       for task in $(sed -n 's/^| `task` .* one of \(.*\) | .*/\1/p' "$folder/language_model" | tr -d ,); do
-        [ "$task" = language_model ] || { printf '\n**data** of the task `%s`\n' "$task"; data_section "$task"; }
+        [ "$task" = language_model ] ||
+          { printf '\n**data** of the task `%s`\n' "$task"; data_section "$task"; }
       done
     done
 }

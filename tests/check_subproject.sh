@@ -34,7 +34,8 @@ add_library(alone STATIC alone.cpp)
 add_library(user STATIC user.cpp)
 target_link_libraries(user PRIVATE bonsai::bonsai)
 TEXT
-  env -u CXXFLAGS -u CMAKE_BUILD_TYPE "$1" -G "$2" -DCMAKE_CXX_COMPILER="$3" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
+  env -u CXXFLAGS -u CMAKE_BUILD_TYPE "$1" -G "$2" -DCMAKE_CXX_COMPILER="$3" \
+    -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
     -DBONSAI_WARNINGS_AS_ERRORS=ON -S . -B build > configure.txt 2>&1 || { cat configure.txt; exit 1; }
   expect alone
   expect user "-I$folder/build/$5/include"

@@ -31,7 +31,9 @@ check() {
         "put what it names inside namespace BONSAI_LEVEL or keep it out of kernels."
       failed=1
     done < <(awk -v inside="::$level::" '
-      $2 ~ /^[WVu]$/ && $3 !~ /^(DW\.ref\..*|__clang_call_terminate)$/ && index($0, inside) == 0 { sub(/^[^ ]* [WVu] /, ""); print }' <<<"$names")
+      $2 ~ /^[WVu]$/ && $3 !~ /^(DW\.ref\..*|__clang_call_terminate)$/ && index($0, inside) == 0 {
+        sub(/^[^ ]* [WVu] /, ""); print
+      }' <<<"$names")
   done
 }
 

@@ -11,11 +11,14 @@ awk '
     on = 0
     head = kind == "body" ? "void block_" n "() {\n" : kind == "namespace" ? "namespace block_" n " {\n" : ""
     blocks = blocks "\n" head "#line " line " \"" FILENAME "\"\n" code (head == "" ? "" : "}\n")
-    if (kind == "body") calls = calls "  std::fputs(\"" FILENAME ":" line "\\n\", stderr);\n  block_" n "();\n"
+    if (kind == "body")
+      calls = calls "  std::fputs(\"" FILENAME ":" line "\\n\", stderr);\n  block_" n "();\n"
     next
   }
   on && kind == "body" && (/^struct / || /^[A-Z][A-Za-z]* [a-z_]+\([^;]*\) \{$/) { kind = "namespace" }
   on && /^namespace bonsai/ { kind = "file" }
   on && /^#include / { if (!seen[$0]++) includes = includes $0 "\n"; $0 = "" }
   on && $0 != "using namespace bonsai;" { code = code $0 "\n" }
-  END { print "#include <cstdio>\n" includes "\nusing namespace bonsai;\n" blocks "\nint main() {\n" calls "}" }' "$@"
+  END {
+    print "#include <cstdio>\n" includes "\nusing namespace bonsai;\n" blocks "\nint main() {\n" calls "}"
+  }' "$@"

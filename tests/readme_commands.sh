@@ -24,7 +24,9 @@ for file in "$@"; do
         configs/*.yaml) "$program" config check "$word" > /dev/null || complain "$word is wrong" ;;
       esac
     done
-  done < <(awk '/^```/ { on = !on; next } on && /^(\$ )?build\/bonsai / { sub(/^\$ /, ""); sub(/ +#.*/, ""); print }' "$file")
+  done < <(awk '
+    /^```/ { on = !on; next }
+    on && /^(\$ )?build\/bonsai / { sub(/^\$ /, ""); sub(/ +#.*/, ""); print }' "$file")
 done
 [ "$lines" -gt 0 ] || { echo "no line of these READMEs begins with build/bonsai"; exit 1; }
 echo "$lines command lines"
