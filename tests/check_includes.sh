@@ -82,7 +82,7 @@ check_includes() {
         rest = substr(line[i], colon + 1)
         sub(/^ +/, "", rest)
         folder = substr(line[i], 1, colon - 1)
-        allowed[folder] = allowed[folder] " " rest
+        allowed[folder] = (folder in allowed ? allowed[folder] " " : "") rest
       }
     }
     FILENAME == "-" || FILENAME == "" { exists[$0] = 1; next }
