@@ -25,8 +25,8 @@ install(DIRECTORY framework layers data trainers DESTINATION ${CMAKE_INSTALL_INC
   FILES_MATCHING PATTERN "*.h" PATTERN kernels.def
   PATTERN framework/backend/cpu EXCLUDE PATTERN framework/backend/cuda EXCLUDE PATTERN load_cuda.h EXCLUDE)
 
-configure_package_config_file(tools/cmake/bonsai-config.cmake.in bonsai-config.cmake INSTALL_DESTINATION ${package_dir}
-  NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+configure_package_config_file(tools/cmake/bonsai-config.cmake.in bonsai-config.cmake
+  INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 write_basic_package_version_file(bonsai-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/bonsai-config.cmake ${PROJECT_BINARY_DIR}/bonsai-config-version.cmake
   DESTINATION ${package_dir})
