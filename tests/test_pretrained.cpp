@@ -356,8 +356,8 @@ TEST(Gpt2, SettingsThatBonsaiLacksAreRefusedByName) {
       {{{"scale_attn_by_inverse_layer_idx", true}}, {"scale_attn_by_inverse_layer_idx is true"}},
       {{{"scale_attn_weights", false}}, {"scale_attn_weights is false"}},
       {{{"add_cross_attention", true}}, {"add_cross_attention is true"}},
-      {{{"attn_pdrop", 0}}, {"attn_pdrop is 0 but resid_pdrop 0.1"}},
-      {{{"embd_pdrop", 0.2}}, {"embd_pdrop is 0.2 but resid_pdrop 0.1"}},
+      {{{"attn_pdrop", 0}}, {"attn_pdrop is 0 but resid_pdrop is 0.1"}},
+      {{{"embd_pdrop", 0.2}}, {"embd_pdrop is 0.2 but resid_pdrop is 0.1"}},
       {{{"n_head", 3}}, {"n_embd 8 is not divisible by n_head 3"}}};
   for (const auto& [change, words] : cases) gpt2(change).expect_refused(words);
 }
