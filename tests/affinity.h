@@ -1,4 +1,5 @@
-// Keeps the calling thread, and the threads and processes it starts, on one of the processors it may use.
+// Restricts the calling thread, and threads and processes that it starts, to one of the processors that it
+// may use.
 #pragma once
 
 #include <sched.h>

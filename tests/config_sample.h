@@ -1,4 +1,4 @@
-// A config with everything that a config may have, for the tests of loading and of printing.
+// A config with every feature of configs, for the tests of loading and printing.
 #pragma once
 
 #include <cmath>

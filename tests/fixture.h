@@ -1,4 +1,4 @@
-// A reference file: its tensors by name, and which of them a test has looked at.
+// A reference file: its tensors by name, and which of them a test has used.
 #pragma once
 
 #include <set>

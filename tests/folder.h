@@ -1,4 +1,4 @@
-// A folder that goes away with its owner.
+// A temporary folder that is removed with its owner.
 #pragma once
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-// Runs the built program as a user does: arguments in, exit status and both outputs back.
+// Runs the program as a process with given arguments; returns its exit status, standard output and standard
+// error.
 #pragma once
 
 #include <fcntl.h>

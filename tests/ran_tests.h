@@ -1,4 +1,4 @@
-// For a main of its own: runs GoogleTest's tests, and says last how many ran.
+// For tests with their own main(): runs GoogleTest's tests, then prints how many ran.
 #pragma once
 
 #include <gtest/gtest.h>

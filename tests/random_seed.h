@@ -1,5 +1,5 @@
-// The seed of a test's random choices. It is printed at once, so a test that fails, crashes or hangs names it;
-// BONSAI_TEST_SEED=N repeats the choices of seed N. The only use of std::random_device in tests.
+// The seed of a randomised test. It is printed immediately, so that it is known if the test fails, crashes or
+// hangs; BONSAI_TEST_SEED=N sets it. This is the only use of std::random_device in tests.
 #pragma once
 
 #include <fmt/format.h>

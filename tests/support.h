@@ -1,4 +1,4 @@
-// What several tests share: comparing tensors, reading their gradients, and the folder of fixtures.
+// Helpers of several tests: comparing tensors, reading gradients, and the folder of fixtures.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What tests of whole runs share: a run of a second, and a task that a test can interrupt.
+// Helpers of the tests of whole runs: a run that takes a second, and a task that a test can interrupt.
 #pragma once
 
 #include <fstream>

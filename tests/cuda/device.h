@@ -1,5 +1,5 @@
-// What tests of the CUDA device share. They run on the device of the library that BONSAI_CUDA_LIBRARY names: a GPU's, or
-// the emulated one of tests/cuda_emulation.
+// Helpers of the tests of the CUDA device. They run on the device of the library that BONSAI_CUDA_LIBRARY
+// names: a GPU, or the emulated device of tests/cuda_emulation.
 #pragma once
 
 #include "bonsai/framework/autograd/record.h"

@@ -1,5 +1,5 @@
-// Without a device there is nothing to test, which is no failure: the last line says which of the two it was.
-// BONSAI_TEST_DEVICE is the index of the device, which is 0 otherwise.
+// If there is no device, the program prints "not run", which is not a failure. BONSAI_TEST_DEVICE is the
+// index of the device; the default is 0.
 #include <cstdio>
 #include <cstdlib>
 

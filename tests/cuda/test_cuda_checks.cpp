@@ -1,4 +1,4 @@
-// Gradient checks and the leak audit of a whole model run on the CUDA device itself, and see what is wrong there.
+// The gradient check and the audit of a whole model run on the CUDA device and find faults planted there.
 #include "bonsai/framework/checks/audit.h"
 #include "bonsai/layers/check_model.h"
 #include "bonsai/tests/cuda/device.h"

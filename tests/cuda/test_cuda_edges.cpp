@@ -1,5 +1,5 @@
-// Kernels cut their work into blocks, warps and tiles: sizes just below, at and above each edge, primes, and nothing
-// at all, on the CUDA device against the CPU.
+// Kernels split their work into blocks, warps and tiles: sizes just below, at and above each edge, primes,
+// and empty tensors, on the CUDA device against the CPU.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/cuda/device.h"
 
@@ -166,7 +166,8 @@ TEST(CudaEdges, AttentionOfEverySize) {
     }
 }
 
-// As of the CPU: where a probability is 1 - e, the gradient is about e, and the difference 1 - p has lost its digits.
+// As of the CPU: where a probability is 1 - e, the gradient is about e, and the difference 1 - p has lost its
+// digits.
 TEST(CudaEdges, TheGradientOfACertainTargetKeepsItsDigits) {
   for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-5}, std::pair{DType::f64, 1e-13}})
     for (const double gap : {10.0, 20.0, 60.0}) {

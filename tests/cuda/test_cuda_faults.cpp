@@ -1,5 +1,5 @@
-// A kernel that reads where there is no memory: the error names it if each launch is waited for, and otherwise says how
-// to learn its name. The device is broken afterwards, so nothing else is tested in this program.
+// A kernel that reads unmapped memory: the error names it if each launch is waited for, and otherwise says
+// how to find its name. The device is broken afterwards, so this program tests nothing else.
 #include <cstdlib>
 
 #include "bonsai/framework/ops/ops.h"

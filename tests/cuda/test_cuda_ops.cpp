@@ -1,4 +1,4 @@
-// Every row of the op table on the CUDA device: against the CPU, and its gradients against differences.
+// Every row of the op table on the CUDA device, against the CPU; gradients against finite differences.
 #include "bonsai/framework/checks/gradcheck.h"
 #include "bonsai/framework/checks/op_cases.h"
 #include "bonsai/framework/ops/ops.h"

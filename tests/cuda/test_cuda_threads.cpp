@@ -1,4 +1,4 @@
-// Work from another thread than the one that opened the device.
+// Use of the device by another thread than the one that opened it.
 #include <cstdlib>
 #include <thread>
 

@@ -1,4 +1,5 @@
-// A whole toy model trains on the CUDA device as on the CPU, and a step copies a batch in and its numbers out.
+// A whole toy model trains on the CUDA device as on the CPU; a step copies only a batch to the device and the
+// step's numbers back.
 #include <dlfcn.h>
 
 #include "bonsai/tests/cuda/device.h"

@@ -1,5 +1,5 @@
-// Any bytes as a safetensors file, all of its tensors read; then as a checkpoint, with its checksum made right, its model
-// built and loaded.
+// Arbitrary bytes as a safetensors file: reads all of its tensors. Then as a checkpoint with a corrected
+// checksum: builds its model and loads it.
 #include <map>
 
 #include "bonsai/framework/io/safetensors.h"

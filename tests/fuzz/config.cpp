@@ -1,5 +1,5 @@
-// Any bytes as the YAML of a run, with all that follows before data is read: ranges, fits, sizes, and the config printed
-// and loaded again.
+// Arbitrary bytes as the YAML of a run, with every check before data is read: ranges, consistency, sizes. The
+// config is printed and loaded again.
 #include "bonsai/framework/config/print.h"
 #include "bonsai/framework/config/yaml.h"
 #include "bonsai/tests/fuzz/fuzz.h"

@@ -1,5 +1,6 @@
-// What the fuzz targets share. A target takes any bytes and ends in an Error or in a valid value; whatever else happens
-// (a crash, a hang, undefined behaviour, an exception of another kind, more than 2 GB of memory) is a fault.
+// Shared by the fuzz targets. A target takes arbitrary bytes and must end with an Error or a valid value.
+// Anything else (a crash, a hang, undefined behaviour, another exception, more than 2 GB of memory) is a
+// fault.
 #pragma once
 
 #include <fcntl.h>

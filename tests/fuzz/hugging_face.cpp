@@ -1,4 +1,4 @@
-// A config.json up to the first zero byte, model.safetensors after it: read, built and loaded.
+// A config.json up to the first zero byte, model.safetensors after it: the model is built and loaded.
 #include <filesystem>
 #include <fstream>
 

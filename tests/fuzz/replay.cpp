@@ -1,4 +1,5 @@
-// A fuzz target on each file of a folder, where libFuzzer is not at hand: what was found once stays found.
+// Runs a fuzz target on each file of a folder, without libFuzzer, so that faults found once are always tested
+// for.
 // usage: fuzz_NAME FOLDER
 #include <cstdio>
 #include <filesystem>

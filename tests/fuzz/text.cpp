@@ -1,4 +1,4 @@
-// Any bytes as a text file: tokens and back, to the byte. And as a stored tokenizer.
+// Arbitrary bytes as a text file, converted to tokens and back to the same bytes; and as a stored tokenizer.
 #include "bonsai/data/text.h"
 #include "bonsai/data/tokenizer.h"
 #include "bonsai/tests/fuzz/fuzz.h"
