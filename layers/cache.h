@@ -24,11 +24,13 @@ class KeyValueCache {
   int64_t length(const std::string& path) const;  // that this layer has
   void clear();            // forgets all tokens and all sources; the memory of the tokens stays
 
-  // What the layer of this path has of a source, which does not grow: made once, kept until clear(). Not under a tape.
-  std::pair<Tensor, Tensor> source(const std::string& path, const std::function<std::pair<Tensor, Tensor>()>& make);
+  // What the layer of this path has of a source, which does not grow: made once, kept until clear(). Not
+  // under a tape.
+  std::pair<Tensor, Tensor> source(const std::string& path,
+                                   const std::function<std::pair<Tensor, Tensor>()>& make);
 
-  // What the layer of this path has, with these (B,T,width) at the end. Not under a tape: a later change of the
-  // cache would spoil what the tape keeps. More tokens than the capacity are an Error.
+  // What the layer of this path has, with these (B,T,width) at the end. Not under a tape: a later change of
+  // the cache would spoil what the tape keeps. More tokens than the capacity are an Error.
   std::pair<Tensor, Tensor> append(const std::string& path, const Tensor& keys, const Tensor& values);
 
  private:

@@ -1,5 +1,5 @@
-// Gradient checks of a whole model: all of it along random directions, then each layer alone, on the inputs it
-// had when the model first called it, element by element.
+// Gradient checks of a whole model: all of it along random directions, then each layer alone, on the inputs
+// it had when the model first called it, element by element.
 #pragma once
 
 #include "bonsai/framework/checks/gradcheck.h"
@@ -22,7 +22,8 @@ struct ModelCheckOptions {
   std::function<void(const std::string&)> progress = {};  // gets the text of each report as it is there
 };
 
-// The model must be f64. x is its input; the context is copied for every pass, so dropout draws the same numbers.
+// The model must be f64. x is its input; the context is copied for every pass, so dropout draws the same
+// numbers.
 ModelCheck check_model(const std::string& name, Layer& model, const Tensor& x, const Context& context,
                        const ModelCheckOptions& options = {});
 

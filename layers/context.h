@@ -36,7 +36,8 @@ struct Context {
   bool training = false;       // dropout is active
   int64_t first_position = 0;  // of the first token in the sequence
   RandomStream random = {};    // dropout draws from it
-  Tensor padding_mask = {};     // i32 (B,Tk), cached keys included: no query attends to a key that is 0 here (padding)
+  // i32 (B,Tk), cached keys included: no query attends to a key that is 0 here (padding).
+  Tensor padding_mask = {};
   Tensor segment_ids = {};  // i32 (B,Tk): a token attends to those of its own document. Undefined: to all
   Source source = {};     // of an encoder-decoder
   double attention_scale = 1;  // times the scale of every attention: the leak audit turns it up

@@ -17,7 +17,8 @@ struct DropoutConfig {
 
 class Dropout final : public Layer {
  public:
-  Dropout(Module* parent, std::string name, const DropoutConfig& c) : Layer(parent, std::move(name)), p_(c.p) {
+  Dropout(Module* parent, std::string name, const DropoutConfig& c)
+      : Layer(parent, std::move(name)), p_(c.p) {
     check_config(path(), c);
   }
 

@@ -15,8 +15,18 @@ Tensor (*activation_named(const std::string& name))(const Tensor&) {
 FeedForward::FeedForward(Module* parent, std::string name, const FeedForwardConfig& c)
     : Layer(parent, std::move(name)),
       activation_((check_config(path(), c), activation_named(c.activation))),
-      up{this, "up", {.in = c.d_model, .out = c.d_hidden ? c.d_hidden : 4 * c.d_model, .bias = c.bias, .init_std = c.init_std}},
-      down{this, "down", {.in = c.d_hidden ? c.d_hidden : 4 * c.d_model, .out = c.d_model, .bias = c.bias, .init_std = c.output_init_std}},
+      up{this,
+         "up",
+         {.in = c.d_model,
+          .out = c.d_hidden ? c.d_hidden : 4 * c.d_model,
+          .bias = c.bias,
+          .init_std = c.init_std}},
+      down{this,
+           "down",
+           {.in = c.d_hidden ? c.d_hidden : 4 * c.d_model,
+            .out = c.d_model,
+            .bias = c.bias,
+            .init_std = c.output_init_std}},
       dropout{this, "dropout", {.p = c.dropout}} {}
 
 }  // namespace bonsai

@@ -12,7 +12,8 @@ Module::Module(Module* parent, std::string name)
     : parent_(parent),
       path_(parent->path_.empty() ? name : name.empty() ? parent->path_ : parent->path_ + "." + name),
       build_(parent->build_) {
-  check(name.empty() || parent->names_.insert(path_).second, "module", "there are two children named {}", path_);
+  check(name.empty() || parent->names_.insert(path_).second, "module", "there are two children named {}",
+        path_);
   parent->children_.push_back(this);
 }
 

@@ -49,7 +49,8 @@ class Fixture {
     ASSERT_TRUE(result) << name_ << " " << tensor;
     const Tensor expected = read(tensor, DType::f64);
     EXPECT_EQ(result.dtype(), dtype) << name_ << " " << tensor;
-    EXPECT_LE(relative_error(result, expected), tolerance_of(dtype)) << name_ << " " << tensor << " " << name_of(dtype);
+    EXPECT_LE(relative_error(result, expected), tolerance_of(dtype)) << name_ << " " << tensor << " "
+        << name_of(dtype);
     if (!exact_zeros) return;
     const auto got = result.values(), right = expected.values();
     for (size_t i = 0; i < right.size(); ++i) {
@@ -59,7 +60,8 @@ class Fixture {
   }
 
   // y, and the gradient of every watched input.
-  void expect_all(Tape& tape, const ReferenceCase& c, const Tensor& y, DType dtype, bool exact_zeros = false) {
+  void expect_all(Tape& tape, const ReferenceCase& c, const Tensor& y, DType dtype,
+                  bool exact_zeros = false) {
     expect("out.y", y, dtype, exact_zeros);
     tape.backward(y, read("grad_out.y", dtype));
     for (const auto& [input, x] : c.inputs)
@@ -76,7 +78,8 @@ class Fixture {
 inline std::vector<std::string> fixture_names(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(BONSAI_SOURCE_DIR "/tests/fixtures/" + folder))
-    if (entry.path().extension() == ".safetensors") names.push_back(folder + "/" + entry.path().stem().string());
+    if (entry.path().extension() == ".safetensors")
+      names.push_back(folder + "/" + entry.path().stem().string());
   std::sort(names.begin(), names.end());
   return names;
 }

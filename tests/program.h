@@ -43,7 +43,8 @@ class Program {
     }
     const int to = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     const int errors = err_file.empty() ? -1 : ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (::chdir(folder.path().c_str()) == 0 && ::dup2(to, 1) >= 0 && (err_file.empty() ? ::close(2) == 0 : ::dup2(errors, 2) >= 0))
+    if (::chdir(folder.path().c_str()) == 0 && ::dup2(to, 1) >= 0
+        && (err_file.empty() ? ::close(2) == 0 : ::dup2(errors, 2) >= 0))
       ::execv(argv[0], argv.data());
     ::_exit(126);
   }
@@ -63,7 +64,8 @@ class Program {
   bool wait(pid_t child, const std::function<bool()>& condition) const {
     siginfo_t ended = {};
     while (!condition()) {
-      if (::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid != 0)
+      if (::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) != 0
+          || ended.si_pid != 0)
         return condition();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

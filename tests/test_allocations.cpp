@@ -76,8 +76,8 @@ class NoMoreMemory {
   ~NoMoreMemory() { ::setrlimit(RLIMIT_AS, &before_); }
 
  private:
-  // By more than what follows takes of it, a little deeper than what went before: the system extends it where it is
-  // first touched.
+  // By more than what follows takes of it, a little deeper than what went before: the system extends it where
+  // it is first touched.
   [[gnu::noinline]] static void grow_stack() {
     [[maybe_unused]] volatile char below[1 << 20];
     below[0] = 0;
@@ -120,8 +120,10 @@ TEST(Allocations, NothingComesFromTheSystemAfterTheSecondStep) {
   for (const int threads : {1, 2}) {
     expect_no_allocation(bench_run("char"), threads, "char");
     expect_no_allocation(TinyRun().config, threads, "tiny");
-    expect_no_allocation(TinyRun({"model.dropout=0.1", "trainer.gradient_accumulation=2"}).config, threads, "with dropout");
-    expect_no_allocation(TinyRun({"model.position=rope", "model.norm=rms_norm", "model.mlp=swiglu", "model.bias=false"}).config,
+    expect_no_allocation(TinyRun({"model.dropout=0.1", "trainer.gradient_accumulation=2"}).config, threads,
+                         "with dropout");
+    expect_no_allocation(TinyRun({"model.position=rope", "model.norm=rms_norm", "model.mlp=swiglu",
+                                  "model.bias=false"}).config,
                          threads, "in the shape of Llama");
   }
 }
@@ -135,11 +137,13 @@ TEST(Allocations, TheCountersSeeThisProgramsAllocations) {
 }
 
 TEST(Allocations, FiveThousandStepsKeepNothing) {
-  const TinyRun run({"model.d_model=8", "model.n_heads=1", "model.block_size=4", "trainer.gradient_accumulation=1"});
+  const TinyRun run({"model.d_model=8", "model.n_heads=1", "model.block_size=4",
+                     "trainer.gradient_accumulation=1"});
   const Threads one(1);  // a second that gets its first tile late touches its stack late
   Trainer trainer(run.config);
   for (int step = 0; step < 500; ++step) trainer.step(step);
-  const auto resident = [] { return process("smaps_rollup", "Anonymous"); };  // counted; status says what is known of late
+  // Counted; status says what is known of late.
+  const auto resident = [] { return process("smaps_rollup", "Anonymous"); };
   resident();  // whose first call touches a buffer
   const int64_t before = resident(), in_use = pool({}).statistics().in_use;
   const size_t held = ::mallinfo2().uordblks;

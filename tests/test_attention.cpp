@@ -180,7 +180,8 @@ TEST(Attention, AQueryThatMaySeeNothingGivesAndSendsBackZero) {
     }
 }
 
-// Whatever comes down to a query that sees nothing, nothing goes on from it: not to it, and not to any key or value.
+// Whatever comes down to a query that sees nothing, nothing goes on from it: not to it, and not to any key or
+// value.
 TEST(Attention, ABlindQuerySendsExactlyNothingBack) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const bool fused : {true, false}) {
@@ -190,9 +191,13 @@ TEST(Attention, ABlindQuerySendsExactlyNothingBack) {
       const auto f = [&](const auto& x) {
         AttentionOptions with = o;
         with.bias = x[3];
-        return fused ? scaled_dot_product_attention(x[0], x[1], x[2], with) : composed_attention(x[0], x[1], x[2], with).output;
+        return fused
+            ? scaled_dot_product_attention(x[0], x[1], x[2], with) : composed_attention(x[0], x[1], x[2],
+                                                                                        with).output;
       };
-      const std::vector<Tensor> in = {random_tensor({1, 2, 2, 4}, dtype), random_tensor({1, 2, 3, 4}, dtype, 2), random_tensor({1, 2, 3, 5}, dtype, 3),
+      const std::vector<Tensor> in =
+          {random_tensor({1, 2, 2, 4}, dtype), random_tensor({1, 2, 3, 4}, dtype, 2),
+           random_tensor({1, 2, 3, 5}, dtype, 3),
                                       random_tensor({2, 1, 3}, dtype, 4)};
       const Result r = differentiate(f, in);
       EXPECT_EQ(largest(r.y), 0);
@@ -303,11 +308,14 @@ TEST(Rope, KeptAnglesAreThoseThatWereAskedFor) {
             std::vector<double> expected;
             for (int64_t t = first; t < first + 3; ++t)
               for (int64_t j = 0; j < width / 2; ++j) {
-                const double angle = static_cast<double>(t) * std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(width));
+                const double angle =
+                    static_cast<double>(t) * std::pow(theta,
+                        -2.0 * static_cast<double>(j) / static_cast<double>(width));
                 expected.push_back(std::cos(angle) - std::sin(angle));
                 expected.push_back(std::cos(angle) + std::sin(angle));
               }
-            expect_values(rope(full({3, width}, 1, dtype), {.first = first, .theta = theta, .interleaved = true}), expected,
+            expect_values(rope(full({3, width}, 1, dtype),
+                               {.first = first, .theta = theta, .interleaved = true}), expected,
                           dtype == DType::f64 ? 1e-14 : 1e-6);
           }
 }
@@ -336,7 +344,8 @@ TEST(Attention, ALongSequenceTakesNoTableOfScores) {
   constexpr int64_t T = 4096;
   const auto heads = [](int64_t n, uint64_t seed) { return random_tensor({1, n, T, 8}, DType::f32, seed); };
   EXPECT_LT(
-      share_of_a_table({heads(1, 1), heads(1, 2), heads(1, 3)}, {.mask = {.causal = true}, .logit_softcap = 20}),
+      share_of_a_table({heads(1, 1), heads(1, 2), heads(1, 3)},
+                       {.mask = {.causal = true}, .logit_softcap = 20}),
       0.1);
   std::vector<double> padding_mask, segment_ids;
   for (int64_t t = 0; t < T; ++t)
@@ -350,7 +359,8 @@ TEST(Attention, ALongSequenceTakesNoTableOfScores) {
             0.1);
   o.dropout = 0;
   EXPECT_LT(share_of_a_table({heads(2, 1), heads(2, 2), heads(2, 3), random_tensor({T, 1}, DType::f32, 5)},
-                             {.mask = o.mask, .logit_softcap = 20, .alibi = alibi_slopes(0, 2, 2, DType::f32)}),
+                             {.mask = o.mask, .logit_softcap = 20,
+                              .alibi = alibi_slopes(0, 2, 2, DType::f32)}),
             0.1);
 }
 

@@ -76,7 +76,8 @@ TEST(Bench, TheLevelThatWasAskedForRunsOrIsRefused) {
     else
       expect_failure(o, 2,
                      {"[backend] BONSAI_ISA=" + level +
-                      (o.err.find("is not supported by") < o.err.size() ? " is not supported by this processor"
+                      (o.err.find("is not supported by") < o.err.size()
+                       ? " is not supported by this processor"
                                                                         : " is not a level of this build")});
     EXPECT_NE(o.status == 0 && level == "v9", true);
   }
@@ -92,7 +93,8 @@ bool nobody_is_left() {
   return false;
 }
 
-// Whether the process has a child: the fourth word of a process's stat, after its name in brackets, is its parent.
+// Whether the process has a child: the fourth word of a process's stat, after its name in brackets, is its
+// parent.
 bool has_child(pid_t parent) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     std::string stat;
@@ -112,7 +114,8 @@ TEST(Bench, TheBusyProcessIsGoneHoweverTheProgramEnds) {
             1);
   EXPECT_TRUE(nobody_is_left());
   const pid_t child = p.start({"bench", "tiny.yaml", "--busy", "--seconds", "60"});
-  for (int i = 0; i < 3000 && !has_child(child); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int i = 0; i < 3000 && !has_child(child); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_TRUE(has_child(child)) << "the busy process never began";
   ::kill(child, SIGKILL);
   EXPECT_EQ(p.finish(child).status, 128 + SIGKILL);

@@ -22,10 +22,14 @@ TEST(Broadcast, AStretchedOperandGetsTheSumInItsOwnShape) {
               {add, {2, 3, 4}, {4}, 1, 6},
               {mul, {3, 1}, {1, 4}, 4, 3}};
   for (const auto& row : rows) {
-    const Result r = differentiate([&](const std::vector<Tensor>& in) { return row.op(in[0], in[1]); }, {ones(row.a), ones(row.b)},
+    const Result r =
+        differentiate([&](const std::vector<Tensor>& in) { return row.op(in[0], in[1]); },
+                      {ones(row.a), ones(row.b)},
                                    ones(broadcast("test", row.a, row.b)));
-    EXPECT_EQ(relative_error(r.gradients[0], full(row.a, row.da, DType::f64)), 0) << row.a.str() << " " << row.b.str();
-    EXPECT_EQ(relative_error(r.gradients[1], full(row.b, row.db, DType::f64)), 0) << row.a.str() << " " << row.b.str();
+    EXPECT_EQ(relative_error(r.gradients[0], full(row.a, row.da, DType::f64)), 0) << row.a.str() << " "
+        << row.b.str();
+    EXPECT_EQ(relative_error(r.gradients[1], full(row.b, row.db, DType::f64)), 0) << row.a.str() << " "
+        << row.b.str();
   }
 }
 
@@ -62,16 +66,20 @@ bool fits(const Shape& a, const Shape& b) {
   return true;
 }
 
-const Shape kShapes[] = {{},           {0},          {1},          {2},          {3},          {1, 1},       {1, 3},
-                         {2, 1},       {2, 3},       {0, 3},       {3, 0},       {1, 0},       {2, 1, 3},    {1, 2, 1},
-                         {3, 2, 3},    {3, 1, 1},    {1, 1, 3},    {2, 0, 3},    {3, 2, 1},    {2, 3, 2, 3}, {1, 3, 1, 3},
+const Shape kShapes[] =
+    {{},           {0},          {1},          {2},          {3},          {1, 1},       {1, 3},
+                         {2, 1},       {2, 3},       {0, 3},       {3, 0},       {1, 0},       {2, 1, 3},
+                         {1, 2, 1},
+                         {3, 2, 3},    {3, 1, 1},    {1, 1, 3},    {2, 0, 3},    {3, 2, 1},    {2, 3, 2, 3},
+                         {1, 3, 1, 3},
                          {2, 1, 2, 1}, {2, 3, 1, 1}, {1, 1, 2, 3}, {2, 1, 1, 3}, {1, 1, 1, 1}, {2, 0, 1, 3}};
 
 // f(stretched inputs) is the reference: no axis is stretched there, so nothing is summed.
 void expect_as_stretched(const std::string& name, const std::function<Tensor(const std::vector<Tensor>&)>& f,
                          const std::vector<Tensor>& inputs, const Shape& to) {
   std::vector<Tensor> full_size;
-  for (const Tensor& x : inputs) full_size.push_back(x.dtype() == DType::i32 ? stretched(x, to) : mul(stretched(x, to), ones(to)));
+  for (const Tensor& x : inputs)
+    full_size.push_back(x.dtype() == DType::i32 ? stretched(x, to) : mul(stretched(x, to), ones(to)));
   const Tensor dy = random_tensor(to, DType::f64, 7);
   const Result got = differentiate(f, inputs, dy), right = differentiate(f, full_size, dy);
   std::string shapes = name;
@@ -80,7 +88,8 @@ void expect_as_stretched(const std::string& name, const std::function<Tensor(con
   size_t i = 0;
   for (const Tensor& x : inputs) {
     if (!differentiable(x)) continue;
-    EXPECT_LE(relative_error(got.gradients[i], summed(right.gradients[i], x.shape())), 1e-13) << shapes << " operand " << i;
+    EXPECT_LE(relative_error(got.gradients[i], summed(right.gradients[i], x.shape())), 1e-13) << shapes
+        << " operand " << i;
     ++i;
   }
 }
@@ -96,7 +105,8 @@ TEST(Broadcast, EveryPairOfShapesEqualsItsStretchedForm) {
       if (!fits(a, b)) continue;
       const std::vector<Tensor> inputs = {random_tensor(a, DType::f64, 1), random_tensor(b, DType::f64, 2)};
       for (const auto& op : ops)
-        expect_as_stretched(op.name, [&](const std::vector<Tensor>& in) { return op.op(in[0], in[1]); }, inputs,
+        expect_as_stretched(op.name, [&](const std::vector<Tensor>& in) { return op.op(in[0], in[1]); },
+                            inputs,
                             broadcast("test", a, b));
       ++pairs;
     }
@@ -112,9 +122,11 @@ TEST(Broadcast, EveryTripleOfAWhereEqualsItsStretchedForm) {
         if (!fits(a, b) || !fits(c, broadcast("test", a, b))) continue;
         const Shape to = broadcast("test", c, broadcast("test", a, b));
         std::vector<double> flags;
-        for (int64_t i = 0; i < c.elements(); ++i) flags.push_back(i % 3 == 0 ? -2 : i % 3 - 1);  // 0 is false, anything else true
+        // 0 is false, anything else true.
+        for (int64_t i = 0; i < c.elements(); ++i) flags.push_back(i % 3 == 0 ? -2 : i % 3 - 1);
         expect_as_stretched("where", [](const std::vector<Tensor>& in) { return where(in[0], in[1], in[2]); },
-                            {tensor(c, flags, DType::i32), random_tensor(a, DType::f64, 1), random_tensor(b, DType::f64, 2)}, to);
+                            {tensor(c, flags, DType::i32), random_tensor(a, DType::f64, 1),
+                             random_tensor(b, DType::f64, 2)}, to);
         ++triples;
       }
   EXPECT_GT(triples, 700);
@@ -131,7 +143,8 @@ TEST(Broadcast, ShapesThatDoNotFitAreBothNamed) {
           {"[mul]", error_of([&] { mul(x, y); })},
           {"[div]", error_of([&] { div(x, y); })},
           {"[where]", error_of([&] { where(condition, x, y); })}};
-      for (const auto& [op, error] : errors) EXPECT_EQ(error, op + " shapes do not broadcast: " + a.str() + " and " + b.str());
+      for (const auto& [op, error] : errors)
+        EXPECT_EQ(error, op + " shapes do not broadcast: " + a.str() + " and " + b.str());
     }
 }
 

@@ -50,7 +50,8 @@ TEST(Checkpoint, AFailedSaveIsReportedAndLeavesTheOldOne) {
     EXPECT_EQ(files_in(folder.path()), 1u) << "something is left that could be taken for a checkpoint";
   }
   EXPECT_EQ(Checkpoint(folder.path()).progress().step, 1);
-  EXPECT_NE(error_of([&] { save_checkpoint("/dev/full", trainer, {}); }).find("cannot be replaced: it is not a regular file"),
+  EXPECT_NE(error_of([&] { save_checkpoint("/dev/full", trainer, {}); })
+            .find("cannot be replaced: it is not a regular file"),
             std::string::npos);
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
@@ -127,7 +128,8 @@ struct Changed {
   std::map<std::string, std::string> metadata;
 };
 
-// Whichever size the config claims, the first parameter that the file lacks ends the building: no memory is asked for it.
+// Whichever size the config claims, the first parameter that the file lacks ends the building: no memory is
+// asked for it.
 TEST(Checkpoint, AModelLargerThanTheFileIsNotBuilt) {  // B70
   const Folder folder;
   const TinyRun run;
@@ -154,8 +156,10 @@ TEST(Checkpoint, AModelLargerThanTheFileIsNotBuilt) {  // B70
   Changed vast(good);
   vast.set("position: learned\n", "position: sinusoidal\n");
   vast.set("block_size: 8\n", "block_size: 1000000000000\n");
-  EXPECT_NE(vast.error(claims).find("position.weight\" (8,16), which this model does not have"), std::string::npos);
-  for (const char* prefix : {"", "adamw.m.", "adamw.v."}) vast.tensors.erase(std::string(prefix) + "position.weight");
+  EXPECT_NE(vast.error(claims).find("position.weight\" (8,16), which this model does not have"),
+            std::string::npos);
+  for (const char* prefix : {"", "adamw.m.", "adamw.v."})
+    vast.tensors.erase(std::string(prefix) + "position.weight");
   EXPECT_EQ(vast.error(claims), "no error");
 }
 
@@ -172,7 +176,8 @@ TEST(Checkpoint, TensorsOfAnotherTypeOrWithoutAParameterAreRefused) {  // B77, B
   for (const std::string name : {"norm.weight", "adamw.m.norm.weight", "adamw.v.norm.weight"})
     for (const DType dtype : {DType::i32, DType::f64}) {
       const std::string error = error_with(name, zeros({16}, dtype));
-      EXPECT_NE(error.find(fmt::format("tensor \"{}\" is {}", name, name_of(dtype))), std::string::npos) << error;
+      EXPECT_NE(error.find(fmt::format("tensor \"{}\" is {}", name, name_of(dtype))), std::string::npos)
+          << error;
     }
   for (const std::string name : {"adamw.m.nothing", "adamw.nothing", "nothing\n\x1b[2J"}) {
     const std::string error = error_with(name, zeros({1}));
@@ -255,7 +260,8 @@ TEST(Checkpoint, ATokenizerOfAnotherSizeThanTheModelIsRefused) {
     run.task->other_tokenizer = letters(size, "");
     save_checkpoint(folder / "file", trainer, {});
     const std::string error = error_of([&] { const Checkpoint checkpoint(folder / "file"); });
-    EXPECT_NE(error.find(fmt::format("its tokenizer has {} tokens, but its model has a vocab_size of {}", size,
+    EXPECT_NE(error.find(fmt::format("its tokenizer has {} tokens, but its model has a vocab_size of {}",
+                                     size,
                                      run.config.model.vocab_size)),
               std::string::npos)
         << error;

@@ -101,12 +101,14 @@ std::vector<OpCase> rows_without(const std::string& op) {
 TEST(Coverage, EveryOpHasARow) {
   const Names ops = declared_ops();
   EXPECT_GT(ops.size(), 35u) << list(ops);
-  for (const char* known : {"gelu", "split", "matmul", "scaled_dot_product_attention"}) EXPECT_TRUE(ops.count(known)) << known;
+  for (const char* known : {"gelu", "split", "matmul", "scaled_dot_product_attention"})
+    EXPECT_TRUE(ops.count(known)) << known;
   EXPECT_EQ(list(ops_without_row(op_cases())), "");
 }
 
 TEST(Coverage, EveryKernelIsCalledByARowOrTheOptimizer) {
-  for (const DType dtype : {DType::f32, DType::f64}) EXPECT_EQ(list(kernels_not_called(op_cases(), dtype)), "") << name_of(dtype);
+  for (const DType dtype : {DType::f32, DType::f64})
+    EXPECT_EQ(list(kernels_not_called(op_cases(), dtype)), "") << name_of(dtype);
 }
 
 TEST(Coverage, TheCpuHasEveryKernel) {
@@ -128,7 +130,8 @@ TEST(Coverage, TheCpuHasEveryKernel) {
 TEST(Coverage, AnOpOrKernelWithoutARowIsFound) {
   EXPECT_EQ(list(ops_without_row(rows_without("softmax"))), "softmax ");
   EXPECT_EQ(list(ops_without_row({})), list(declared_ops()));
-  EXPECT_EQ(list(kernels_not_called(rows_without("log_softmax"), DType::f64)), "log_softmax log_softmax_backward ");
+  EXPECT_EQ(list(kernels_not_called(rows_without("log_softmax"), DType::f64)),
+            "log_softmax log_softmax_backward ");
 }
 
 TEST(Coverage, AMissingKernelIsAnErrorThatNamesIt) {

@@ -403,7 +403,8 @@ TEST(Tales, BreakingADependencyIsNoTale) {
     std::string text = good;
     return text.replace(text.rfind(from), from.size(), to);
   };
-  EXPECT_SAYS(tale_log_probability(changed("she", "he")), "is not a tale: the grammar generates only 29 of its 79");
+  EXPECT_SAYS(tale_log_probability(changed("she", "he")),
+              "is not a tale: the grammar generates only 29 of its 79");
   EXPECT_SAYS(tale_log_probability(changed("girl", "queen")), "is not a tale");
   EXPECT_SAYS(tale_log_probability(changed("pear", "plum")), "is not a tale");
   EXPECT_SAYS(tale_log_probability(changed("ate", "wore")), "is not a tale");

@@ -9,7 +9,8 @@ namespace bonsai::test {
 namespace {
 
 struct Model {
-  Model(const std::string& kind, DType dtype) : directory(fixtures() / "models" / kind), root({.dtype = dtype}) {
+  Model(const std::string& kind, DType dtype) : directory(fixtures() / "models" / kind),
+      root({.dtype = dtype}) {
     load_weights(directory, transformer);
   }
   HuggingFaceDirectory directory;
@@ -21,7 +22,8 @@ struct Model {
 std::vector<double> continue_greedily(Transformer& transformer, std::vector<double> ids, size_t length) {
   while (ids.size() < length) {
     Context context;
-    const auto logits = transformer(tensor({1, static_cast<int64_t>(ids.size())}, ids, DType::i32), context).values();
+    const auto logits = transformer(tensor({1, static_cast<int64_t>(ids.size())}, ids, DType::i32), context)
+        .values();
     const auto last = logits.end() - transformer.config().vocab_size;
     ids.push_back(static_cast<double>(std::max_element(last, logits.end()) - last));
   }
@@ -47,14 +49,17 @@ TEST_P(FixtureModels, LogitsLossGradientsAndGreedyTextAgree) {
     const auto flat = ids.values();
     for (int64_t i = 0; i < batch * time; ++i)
       targets.push_back(i % time == time - 1 ? -100 : flat[static_cast<size_t>(i) + 1]);
-    const Tensor loss = cross_entropy(reshape(logits, {batch * time, vocabulary}), tensor({batch * time}, targets, DType::i32));
+    const Tensor loss =
+        cross_entropy(reshape(logits, {batch * time, vocabulary}),
+                      tensor({batch * time}, targets, DType::i32));
     f.expect("out.loss", loss, dtype);
     tape.backward(loss);
 
     for (const StoredWeight& w : model.directory.weights()) {
       // The error is that of the stored tensor, of which this is a part: the key's bias has no effect
       // on a softmax, so its own gradient is rounding error.
-      const Tensor whole = f.read("grad." + model.directory.stored_name(w), DType::f64), part = stored_part(whole, w);
+      const Tensor whole = f.read("grad." + model.directory.stored_name(w), DType::f64),
+          part = stored_part(whole, w);
       Parameter& p = model.transformer.parameter(w.path);
       EXPECT_EQ(p.grad.dtype(), dtype);
       EXPECT_LE(largest(sub(p.grad.to(DType::f64), part)) / largest(whole), tolerance_of(dtype))
@@ -66,7 +71,9 @@ TEST_P(FixtureModels, LogitsLossGradientsAndGreedyTextAgree) {
     const auto expected = f.read("out.greedy", dtype).values();
     const std::vector<double> start(flat.begin(), flat.begin() + 5);
     EXPECT_EQ(continue_greedily(model.transformer, start, expected.size()), expected);
-    const std::vector<int32_t> cached = generate(model.transformer, {start.begin(), start.end()}, static_cast<int64_t>(expected.size() - 5), {.temperature = 0});
+    const std::vector<int32_t> cached =
+        generate(model.transformer, {start.begin(), start.end()}, static_cast<int64_t>(expected.size() - 5),
+                 {.temperature = 0});
     EXPECT_EQ(std::vector<double>(cached.begin(), cached.end()), expected);
   }
   expect_all_read(f, name);
@@ -82,7 +89,8 @@ TEST_P(FixtureModels, EveryStoredWeightIsLoaded) {
   for (const std::string& name : file.names()) EXPECT_TRUE(loaded.count(name)) << name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, FixtureModels, testing::Values("gpt2", "llama"), [](const auto& kind) { return kind.param; });
+INSTANTIATE_TEST_SUITE_P(Kinds, FixtureModels, testing::Values("gpt2", "llama"),
+                         [](const auto& kind) { return kind.param; });
 
 }  // namespace
 }  // namespace bonsai::test

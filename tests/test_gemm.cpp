@@ -53,7 +53,8 @@ Matrix product(const Matrix& a, const Matrix& b) {
 }
 
 void expect_close(const Tensor& got, const Tensor& right, const std::string& what) {
-  EXPECT_LE(relative_error(got, right), got.dtype() == DType::f32 ? 2e-6 : 1e-14) << what << " " << got.describe();
+  EXPECT_LE(relative_error(got, right), got.dtype() == DType::f32 ? 2e-6 : 1e-14) << what << " "
+      << got.describe();
 }
 
 // In both types, with both operands stored either way.
@@ -63,9 +64,11 @@ void check_matmul(int64_t m, int64_t k, int64_t n) {
   for (const DType dtype : kFloating)
     for (bool ta : kBoth)
       for (bool tb : kBoth) {
-        const Result r = differentiate([&](const std::vector<Tensor>& in) { return matmul(in[0], in[1], ta, tb); },
+        const Result r =
+            differentiate([&](const std::vector<Tensor>& in) { return matmul(in[0], in[1], ta, tb); },
                                        {a.tensor(dtype, ta), b.tensor(dtype, tb)}, d.tensor(dtype));
-        const std::string what = fmt::format("matmul {}x{}x{}{}{}", m, k, n, ta ? " ta" : "", tb ? " tb" : "");
+        const std::string what =
+            fmt::format("matmul {}x{}x{}{}{}", m, k, n, ta ? " ta" : "", tb ? " tb" : "");
         expect_close(r.y, y.tensor(), what);
         expect_close(r.gradients[0], da.tensor(DType::f64, ta), what + " da");
         expect_close(r.gradients[1], db.tensor(DType::f64, tb), what + " db");
@@ -74,16 +77,20 @@ void check_matmul(int64_t m, int64_t k, int64_t n) {
 
 // With and without a bias; x is (rows..., k).
 void check_linear(const Shape& rows, int64_t k, int64_t n) {
-  const Matrix x = Matrix::random(rows.elements(), k, 1), w = Matrix::random(n, k, 2), b = Matrix::random(1, n, 3);
-  const Matrix d = Matrix::random(x.rows, n, 4), ones{1, x.rows, std::vector<double>(static_cast<size_t>(x.rows), 1)};
-  const Matrix y = product(x, w.turned()), dx = product(d, w), dw = product(d.turned(), x), db = product(ones, d);
+  const Matrix x = Matrix::random(rows.elements(), k, 1), w = Matrix::random(n, k, 2),
+      b = Matrix::random(1, n, 3);
+  const Matrix d = Matrix::random(x.rows, n, 4),
+      ones{1, x.rows, std::vector<double>(static_cast<size_t>(x.rows), 1)};
+  const Matrix y = product(x, w.turned()), dx = product(d, w), dw = product(d.turned(), x),
+      db = product(ones, d);
   Shape in = rows, out = rows;
   in.dim[in.rank++] = k, out.dim[out.rank++] = n;
   for (const DType dtype : kFloating)
     for (bool biased : kBoth) {
       const Tensor bias = biased ? reshape(b.tensor(dtype), {n}) : Tensor();
       const Result r = differentiate([](const std::vector<Tensor>& t) { return linear(t[0], t[1], t[2]); },
-                                     {reshape(x.tensor(dtype), in), w.tensor(dtype), bias}, reshape(d.tensor(dtype), out));
+                                     {reshape(x.tensor(dtype), in), w.tensor(dtype), bias},
+                                     reshape(d.tensor(dtype), out));
       const std::string what = "linear " + in.str() + (biased ? " with bias" : "");
       expect_close(r.y, reshape(biased ? add(y.tensor(), b.tensor()) : y.tensor(), out), what);
       expect_close(r.gradients[0], reshape(dx.tensor(), in), what + " dx");
@@ -110,8 +117,11 @@ TEST(Gemm, SmallAndEmptySizesGiveTheRightProductsAndGradients) {  // B36
 TEST(Gemm, EveryWayOfCuttingGivesTheRightProductsAndGradients) {
   const struct {
     int64_t m, k, n;
-  } sizes[] = {{97, 40, 31},  {193, 64, 50},  {145, 17, 145}, {40, 64, 193}, {31, 8, 300},  {900, 10, 7},  {7, 10, 900},
-               {33, 289, 40}, {33, 288, 40},  {5, 1000, 5},   {130, 500, 9}, {9, 500, 130}, {1, 300, 130}, {4, 513, 200},
+  } sizes[] =
+      {{97, 40, 31},  {193, 64, 50},  {145, 17, 145}, {40, 64, 193}, {31, 8, 300},  {900, 10, 7},
+       {7, 10, 900},
+               {33, 289, 40}, {33, 288, 40},  {5, 1000, 5},   {130, 500, 9}, {9, 500, 130}, {1, 300, 130},
+               {4, 513, 200},
                {3, 7, 700},   {2, 1500, 70},  {64, 64, 64},   {96, 192, 96}};
   for (const auto& s : sizes) {
     check_matmul(s.m, s.k, s.n);
@@ -140,7 +150,8 @@ TEST(Gemm, BroadcastBatchesSumTheGradientsOfWhatIsStretched) {
     Shape a, b;  // the batch axes
   } rows[] = {{{3}, {3}},       {{}, {4}},          {{4}, {}},          {{2, 1}, {1, 3}},       {{2, 3}, {3}},
               {{3}, {2, 3}},    {{2, 3}, {}},       {{1}, {5}},         {{2, 3}, {2, 1}},       {{0}, {}},
-              {{}, {0}},        {{2, 0}, {1, 0}},   {{2, 1, 2}, {3, 1}}, {{2, 2, 2, 2}, {2, 1, 2}}, {{2, 2, 1, 2}, {2, 1}}};
+              {{}, {0}},        {{2, 0}, {1, 0}},   {{2, 1, 2}, {3, 1}}, {{2, 2, 2, 2}, {2, 1, 2}},
+              {{2, 2, 1, 2}, {2, 1}}};
   const struct {
     int64_t m, k, n;
   } sizes[] = {{3, 4, 5}, {4, 4, 4}, {130, 20, 9}, {3, 300, 40}, {2, 0, 3}};
@@ -159,7 +170,9 @@ TEST(Gemm, BroadcastBatchesSumTheGradientsOfWhatIsStretched) {
           Tensor da = zeros(sa, DType::f64), db = zeros(sb, DType::f64);
           const std::string what = sa.str() + " " + sb.str();
           for (int64_t i = 0; i < batch.elements(); ++i) {
-            const Result one = differentiate(call, {matrix_at(a, batch, i), matrix_at(b, batch, i)}, matrix_at(dy, batch, i));
+            const Result one =
+                differentiate(call, {matrix_at(a, batch, i), matrix_at(b, batch, i)},
+                              matrix_at(dy, batch, i));
             expect_close(matrix_at(r.y, batch, i), one.y, what);
             add_to(one.gradients[0], matrix_at(da, batch, i));
             add_to(one.gradients[1], matrix_at(db, batch, i));
@@ -172,7 +185,8 @@ TEST(Gemm, BroadcastBatchesSumTheGradientsOfWhatIsStretched) {
 // ---- B37: the kernel itself, over buffers that held something.
 
 // The first m rows of B as C = I B or C += I B, I being (m, k), with both stored either way.
-Tensor times_identity(int64_t m, const Tensor& b, bool ta, bool tb, Tensor c, bool add, const Tensor& bias = {}) {
+Tensor times_identity(int64_t m, const Tensor& b, bool ta, bool tb, Tensor c, bool add,
+                      const Tensor& bias = {}) {
   const int64_t k = b.size(0), n = b.size(1);
   Matrix identity{m, k, std::vector<double>(static_cast<size_t>(m * k))};
   for (int64_t i = 0; i < m; ++i) identity.v[static_cast<size_t>(i * k + i)] = 1;
@@ -188,7 +202,8 @@ Tensor times_identity(int64_t m, const Tensor& b, bool ta, bool tb, Tensor c, bo
 TEST(Gemm, OldContentOfAResultNeverShows) {
   const struct {
     int64_t m, k;
-  } sizes[] = {{1, 1}, {2, 2}, {3, 3}, {4, 4}, {17, 17}, {64, 64}, {100, 100}, {4, 300}, {5, 300}};  // the last is cut along k
+  // The last is cut along k.
+  } sizes[] = {{1, 1}, {2, 2}, {3, 3}, {4, 4}, {17, 17}, {64, 64}, {100, 100}, {4, 300}, {5, 300}};
   for (const DType dtype : kFloating)
     for (const auto& [m, k] : sizes) {
       const Tensor b = random_tensor({k, k}, dtype), rows = slice(b, 0, 0, m), bias = full({k}, 8, dtype);
@@ -196,8 +211,10 @@ TEST(Gemm, OldContentOfAResultNeverShows) {
       for (bool ta : kBoth)
         for (bool tb : kBoth) {
           for (const double old : {kNan, kInf, -kInf}) {
-            EXPECT_TRUE(same_bits(times_identity(m, b, ta, tb, full({m, k}, old, dtype), false), rows)) << m << " over " << old;
-            EXPECT_TRUE(same_bits(times_identity(m, b, ta, tb, full({m, k}, old, dtype), false, bias), biased)) << m;
+            EXPECT_TRUE(same_bits(times_identity(m, b, ta, tb, full({m, k}, old, dtype), false), rows)) << m
+                << " over " << old;
+            EXPECT_TRUE(same_bits(times_identity(m, b, ta, tb, full({m, k}, old, dtype), false, bias),
+                                  biased)) << m;
           }
           EXPECT_TRUE(same_bits(times_identity(m, b, ta, tb, full({m, k}, 5, dtype), true), sum)) << m;
         }
@@ -209,7 +226,9 @@ void multiply_directly(int64_t n, DType dtype) {
   const Tensor b = random_tensor({n, n}, dtype), turned = permute(b, {1, 0});
   std::vector<T> identity(static_cast<size_t>(n * n));
   for (size_t i = 0; i < static_cast<size_t>(n); ++i) identity[i * static_cast<size_t>(n) + i] = 1;
-  const auto multiply = static_cast<void (*)(int64_t, int64_t, int64_t, T, const T*, int64_t, bool, const T*, int64_t, bool, T, T*, int64_t)>(cpu::multiply);
+  const auto multiply =
+      static_cast<void (*)(int64_t, int64_t, int64_t, T, const T*, int64_t, bool, const T*, int64_t, bool, T,
+                           T*, int64_t)>(cpu::multiply);
   for (const auto run : {multiply, static_cast<decltype(multiply)>(cpu::own_multiply<T>)})
     for (bool ta : kBoth)
       for (bool tb : kBoth)
@@ -233,9 +252,13 @@ TEST(Gemm, OldContentNeverShowsInTheLibraryOrInOurLoops) {
 TEST(Gemm, AWeightUsedTwiceGetsItsGradientAddedExactlyOnceMore) {
   for (const Shape& shape : {Shape{3, 2}, Shape{130, 70}, Shape{40, 700}, Shape{0, 5}}) {
     const Tensor x = full(shape, 1, DType::f64), w = full({4, shape[-1]}, 1, DType::f64);
-    const Result r = differentiate([](const std::vector<Tensor>& in) { return add(linear(in[0], in[1]), linear(in[0], in[1])); },
+    const Result r =
+        differentiate([](const std::vector<Tensor>& in) { return add(linear(in[0], in[1]),
+                                                                     linear(in[0], in[1])); },
                                    {x, w}, full({shape[0], 4}, 1, DType::f64));
-    EXPECT_EQ(relative_error(r.gradients[1], full(w.shape(), 2.0 * static_cast<double>(shape[0]), DType::f64)), 0) << shape.str();
+    EXPECT_EQ(relative_error(r.gradients[1],
+                             full(w.shape(), 2.0 * static_cast<double>(shape[0]), DType::f64)), 0)
+                             << shape.str();
   }
 }
 
@@ -248,7 +271,8 @@ TEST(Gemm, SizesThatDoNotFitAreRefusedEvenWhenEmpty) {  // B36
   EXPECT_NE(error({2, 3, 4}, {3, 4, 5}).find("do not broadcast: (2) and (3)"), std::string::npos);
   EXPECT_NE(error({3}, {3, 1}).find("a must be (...,rows,columns), got f32(3)"), std::string::npos);
   Parameter w{"query.weight", zeros({4, 5}), true};
-  EXPECT_EQ(error_of([&] { linear(zeros({2, 0}), w.value); }), "[linear] inner sizes differ: x f32(2,0), query.weight f32(4,5)");
+  EXPECT_EQ(error_of([&] { linear(zeros({2, 0}), w.value); }),
+            "[linear] inner sizes differ: x f32(2,0), query.weight f32(4,5)");
   EXPECT_NE(error_of([&] { linear(zeros({2, 5}), w.value, zeros({5})); }).find("bias"), std::string::npos);
 }
 
@@ -278,7 +302,8 @@ TEST(Empty, EveryOpOfABlockTakesAnEmptyBatch) {  // B36
 TEST(Gemm, ProductsOfTwoThreadsAtOnceAreThoseOfOne) {  // B35
   for (const Shape& size : {Shape{24, 40, 16}, Shape{100, 300, 20}}) {
     const int rounds = size[0] < 50 ? 1000 : 40;
-    const Tensor a = random_tensor({size[0], size[1]}, DType::f32, 1), b = random_tensor({size[1], size[2]}, DType::f32, 2);
+    const Tensor a = random_tensor({size[0], size[1]}, DType::f32, 1),
+        b = random_tensor({size[1], size[2]}, DType::f32, 2);
     const Tensor right = matmul(a, b);
     int wrong[2] = {};
     const auto work = [&](int& count) {

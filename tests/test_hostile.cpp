@@ -8,9 +8,12 @@
 namespace bonsai::test {
 namespace {
 
-constexpr rlim_t kSeconds = 60, kMemory = rlim_t{1} << 30;  // of CPU time; of memory, where sanitizers leave that alone
+// Of CPU time; of memory, where sanitizers leave that alone.
+constexpr rlim_t kSeconds = 60, kMemory = rlim_t{1} << 30;
 
-std::string hostile(const std::string& name) { return BONSAI_SOURCE_DIR "/tests/fuzz/corpus/checkpoint/" + name; }
+std::string hostile(const std::string& name) {
+  return BONSAI_SOURCE_DIR "/tests/fuzz/corpus/checkpoint/" + name;
+}
 
 struct Limited : Program {
   explicit Limited([[maybe_unused]] rlim_t memory = kMemory) {
@@ -24,16 +27,20 @@ struct Limited : Program {
 // Nothing in the message drives a terminal or fills it.
 void expect_short_line(const Outcome& o) {
   EXPECT_LT(o.err.size(), 2000u);
-  for (const char c : o.err) EXPECT_TRUE(c == '\n' || (c >= ' ' && c != 0x7F)) << static_cast<int>(c) << " in " << o.err;
+  for (const char c : o.err)
+    EXPECT_TRUE(c == '\n' || (c >= ' ' && c != 0x7F)) << static_cast<int>(c) << " in " << o.err;
 }
 
 TEST(Hostile, ACheckpointWithoutTheTensorsThatItsConfigAsksForIsRefusedAtOnce) {  // B70
   const Limited p;
   for (const char* name : {"tiny_no_tensors_d20000", "tiny_no_tensors_layers_1e5", "cfg_layers_1e9"})
     for (const char* command : {"inspect", "generate", "evaluate"})
-      expect_failure(p.run({command, hostile(std::string(name) + ".safetensors")}), 1, {name, "has no tensor", "which its model needs"});
-  for (const char* command : {"inspect", "generate", "evaluate"})  // sinusoidal positions have no tensor to compare with
-    expect_failure(p.run({command, hostile("cfg_sinus_1e9.safetensors")}), 1, {"position.weight", "does not have"});
+      expect_failure(p.run({command, hostile(std::string(name) + ".safetensors")}), 1,
+                     {name, "has no tensor", "which its model needs"});
+  // Sinusoidal positions have no tensor to compare with.
+  for (const char* command : {"inspect", "generate", "evaluate"})
+    expect_failure(p.run({command, hostile("cfg_sinus_1e9.safetensors")}), 1,
+                   {"position.weight", "does not have"});
 }
 
 TEST(Hostile, AnIntegerTensorIsNoParameter) {  // B77
@@ -54,7 +61,8 @@ TEST(Hostile, SpecialFilesAreOneSentence) {  // B74
   std::filesystem::create_symlink("/dev/zero", p.folder / "zero");
   std::filesystem::create_directory(p.folder / "folder");
   for (const std::string name : {"pipe", "zero", "folder"}) {
-    for (const char* command : {"inspect", "generate", "evaluate"}) expect_failure(p.run({command, name}), 2, {name});
+    for (const char* command : {"inspect", "generate", "evaluate"})
+      expect_failure(p.run({command, name}), 2, {name});
     expect_failure(p.run({"train", name}), 2, {name});
     write(p.folder / "text.yaml", "data: {source: file, path: " + name + "}\n");
     expect_failure(p.run({"train", "text.yaml"}), 2, {name});
@@ -70,7 +78,8 @@ TEST(Hostile, UnderALimitOnAddressSpaceItRunsOrSaysSo) {  // B73
     EXPECT_NE(doctor.out.find("BLAS"), std::string::npos) << doctor.out;
     EXPECT_TRUE(megabytes > 100 || doctor.err.find("its own kernels") != std::string::npos) << doctor.err;
     const Outcome train = p.run({"train", "tiny.yaml", "--out", "run", "--quiet"});
-    EXPECT_TRUE(train.status == 0 || (train.status == 1 && train.err.find("not enough memory") != std::string::npos))
+    EXPECT_TRUE(train.status == 0
+                || (train.status == 1 && train.err.find("not enough memory") != std::string::npos))
         << megabytes << ": " << train.status << " " << train.err;
   }
 }

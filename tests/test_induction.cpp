@@ -49,17 +49,20 @@ TEST(Induction, RepeatsABlockOfRandomLengthAndAsksForItsSecondHalf) {
   for (const int64_t n : lengths) EXPECT_NE(n % 4, 2) << n;
 }
 
-// Drawn from one number, a length would have only the two or three first tokens that lie in its part of [0, 1).
+// Drawn from one number, a length would have only the two or three first tokens that lie in its part of [0,
+// 1).
 TEST(Induction, TheFirstTokenDoesNotFollowFromTheLength) {
   Induction task;
   task.prepare(64, 1, nullptr);
   std::map<int64_t, std::set<int32_t>> first;
   for (const auto& row : rows_of(task.batch({.seed = 1}, 2000).inputs)) first[period_of(row)].insert(row[0]);
   EXPECT_EQ(first.size(), 19u);
-  for (const auto& [length, tokens] : first) EXPECT_GE(tokens.size(), 24u) << length << ": about 105 rows, 32 tokens";
+  for (const auto& [length, tokens] : first)
+    EXPECT_GE(tokens.size(), 24u) << length << ": about 105 rows, 32 tokens";
 }
 
-// What validation draws has other lengths: a model that has learned every training row by heart gains nothing.
+// What validation draws has other lengths: a model that has learned every training row by heart gains
+// nothing.
 TEST(Induction, ValidationHasLengthsThatAreNeverTrained) {
   Induction task;
   task.prepare(64, 1, nullptr);
@@ -67,7 +70,8 @@ TEST(Induction, ValidationHasLengthsThatAreNeverTrained) {
   for (const auto& row : rows_of(task.validation(0, 512).inputs)) lengths.insert(period_of(row));
   EXPECT_EQ(lengths, (std::set<int64_t>{10, 14, 18, 22, 26, 30}));
   Module root;
-  Transformer model(&root, "", {.vocab_size = 32, .block_size = 64, .n_layers = 1, .n_heads = 1, .d_model = 4});
+  Transformer model(&root, "",
+                    {.vocab_size = 32, .block_size = 64, .n_layers = 1, .n_heads = 1, .d_model = 4});
   EXPECT_NEAR(task.evaluate(model, 64, 0, kNoPoll).loss, std::log(32.0), 0.05) << "an untrained model";
 }
 

@@ -70,8 +70,8 @@ TEST(Interrupt, ARunUnderNohupOutlivesItsTerminal) {
   EXPECT_EQ(summary.progress.step, 20);
 }
 
-// Both signals come while it is halted, so neither finds it between them: it ends without the checkpoint that one would
-// have brought about, and what it had before goes on.
+// Both signals come while it is halted, so neither finds it between them: it ends without the checkpoint that
+// one would have brought about, and what it had before goes on.
 TEST(Interrupt, ASecondSignalStopsTheProgramWithoutSaving) {
   const Program p;
   const RunFolder run{p.folder / "run"};

@@ -28,7 +28,8 @@ std::vector<std::string> arguments(const std::string& name, const std::vector<st
   return words;
 }
 
-// Goes on with a run that was killed, or begins it where it left nothing, and compares all files with the whole run's.
+// Goes on with a run that was killed, or begins it where it left nothing, and compares all files with the
+// whole run's.
 void expect_same_end(const Program& p, const std::string& name, const std::vector<std::string>& settings) {
   const RunFolder run{p.folder / name}, whole{p.folder / "whole"};
   std::vector<std::string> again = arguments(name, settings);
@@ -85,7 +86,8 @@ TEST(Kill, ARunKilledAtTwentyRandomMomentsEndsInTheSameBytes) {
   fmt::print("{} killed, {} with a checkpoint\n", killed, with_checkpoint);
 }
 
-// With checkpoints of 10 MB, killed as soon as the temporary file is seen. One that is still there was being written.
+// With checkpoints of 10 MB, killed as soon as the temporary file is seen. One that is still there was being
+// written.
 TEST(Kill, ARunKilledWhileItSavesEndsInTheSameBytes) {
   const Program p;
   const std::vector<std::string> settings = {"trainer.max_steps=8", "trainer.checkpoint_interval=1",

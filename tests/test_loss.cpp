@@ -10,25 +10,32 @@ constexpr double kInf = INFINITY;
 constexpr DType kFloating[] = {DType::f32, DType::f64};
 
 Tensor ids(const std::vector<double>& v) { return tensor({static_cast<int64_t>(v.size())}, v, DType::i32); }
-Tensor row(const std::vector<double>& v, DType dtype) { return tensor({1, static_cast<int64_t>(v.size())}, v, dtype); }
+Tensor row(const std::vector<double>& v,
+           DType dtype) { return tensor({1, static_cast<int64_t>(v.size())}, v, dtype); }
 
 // The loss, and its gradient times `upstream`.
-Result loss_of(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& o = {}, double upstream = 1) {
-  return differentiate([&](const std::vector<Tensor>& in) { return cross_entropy(in[0], target, o); }, {logits},
+Result loss_of(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& o = {},
+               double upstream = 1) {
+  return differentiate([&](const std::vector<Tensor>& in) { return cross_entropy(in[0], target, o); },
+                       {logits},
                        tensor({}, {upstream}, logits.dtype()));
 }
 
 TEST(Embedding, ARepeatedTokenGetsTheSumOfItsGradients) {  // B07
   const auto gradient = [](const Tensor& table, const Tensor& at, const Tensor& dy) {
-    return differentiate([&](const std::vector<Tensor>& in) { return embedding(in[0], at); }, {table}, dy).gradients[0];
+    return differentiate([&](const std::vector<Tensor>& in) { return embedding(in[0], at); }, {table},
+                         dy).gradients[0];
   };
   for (const int count : {1, 2}) {
     const Threads scope(count);
     for (const DType dtype : kFloating) {
       const double tolerance = dtype == DType::f32 ? 1e-7 : 0;
-      expect_values(gradient(tensor({1, 1}, {0.1}, dtype), ids({0, 0}), tensor({2, 1}, {0.2, 0.3}, dtype)), {0.5}, tolerance);
-      expect_values(gradient(zeros({4, 2}, dtype), ids({1, 1, 2}), full({3, 2}, 1, dtype)), {0, 0, 2, 2, 1, 1, 0, 0});
-      const Tensor many = gradient(zeros({3, 500}, dtype), tensor({8, 8}, std::vector<double>(64, 2), DType::i32),
+      expect_values(gradient(tensor({1, 1}, {0.1}, dtype), ids({0, 0}), tensor({2, 1}, {0.2, 0.3}, dtype)),
+                    {0.5}, tolerance);
+      expect_values(gradient(zeros({4, 2}, dtype), ids({1, 1, 2}), full({3, 2}, 1, dtype)),
+                    {0, 0, 2, 2, 1, 1, 0, 0});
+      const Tensor many =
+          gradient(zeros({3, 500}, dtype), tensor({8, 8}, std::vector<double>(64, 2), DType::i32),
                                    full({8, 8, 500}, 1, dtype));
       std::vector<double> right(1500);
       std::fill(right.begin() + 1000, right.end(), 64);
@@ -42,7 +49,8 @@ TEST(Loss, OnlyIgnoredTargetsGiveZeroAndNotNaN) {  // B14
     for (const auto reduction : {CrossEntropyOptions::mean, CrossEntropyOptions::sum})
       for (const double smoothing : {0.0, 0.1}) {
         const CrossEntropyOptions o{.label_smoothing = smoothing, .reduction = reduction};
-        for (const double logit : {3.0, kInf, static_cast<double>(NAN)}) {  // nothing of an ignored row may show
+        // Nothing of an ignored row may show.
+        for (const double logit : {3.0, kInf, static_cast<double>(NAN)}) {
           const Result r = loss_of(row({1, 2, logit}, dtype), ids({-100}), o);
           EXPECT_EQ(r.y.item(), 0);
           expect_values(r.gradients[0], {0, 0, 0});
@@ -73,7 +81,8 @@ TEST(Loss, MicroBatchesOfUnequalCountWeighByTheirTokens) {  // B15 (a)
   const Result whole = loss_of(concat({first, second}, 0), ids(all_ids));
   EXPECT_NEAR(whole.y.item(), 1.1, 1e-14);
   EXPECT_LE(relative_error(concat({a.gradients[0], b.gradients[0]}, 0), whole.gradients[0]), 1e-14);
-  const double mean_of_means = (loss_of(first, first_ids).y.item() + loss_of(second, second_ids).y.item()) / 2;
+  const double mean_of_means =
+      (loss_of(first, first_ids).y.item() + loss_of(second, second_ids).y.item()) / 2;
   EXPECT_NEAR(mean_of_means, 1.5, 1e-14);
 }
 
@@ -84,7 +93,8 @@ TEST(Loss, LogitsOfAnySizeGiveTheRightDigits) {  // B05
     std::vector<double> gradient;
   } cases[] = {{{-431, 279, 427}, 0, 858, {-1, 0, 1}},
                {{1e8, 1e8}, 1, 0.69314718055994530942, {0.5, -0.5}},
-               {{1, 2, 3}, 2, 0.40760596444438030, {0.09003057317038046, 0.24472847105479767, -0.33475904422517813}},
+               {{1, 2, 3}, 2, 0.40760596444438030,
+                {0.09003057317038046, 0.24472847105479767, -0.33475904422517813}},
                {{0, 0, -kInf}, 0, 0.69314718055994530942, {-0.5, 0.5, 0}}};
   for (const DType dtype : kFloating) {
     const double tolerance = dtype == DType::f32 ? 1.2e-7 : 2e-15;
@@ -95,7 +105,8 @@ TEST(Loss, LogitsOfAnySizeGiveTheRightDigits) {  // B05
         EXPECT_NEAR(r.gradients[0].values()[i], c.gradient[i], tolerance) << c.loss << " element " << i;
       // The pair of ops that it fuses.
       const Result pair = differentiate(
-          [&](const std::vector<Tensor>& in) { return reshape(slice(log_softmax(in[0]), 1, c.target, c.target + 1), {}); },
+          [&](const std::vector<Tensor>& in) { return reshape(slice(log_softmax(in[0]), 1, c.target,
+                                                                    c.target + 1), {}); },
           {row(c.logits, dtype)}, tensor({}, {-1}, dtype));
       EXPECT_NEAR(-pair.y.item() / c.loss, 1, tolerance);
       EXPECT_LE(relative_error(pair.gradients[0], r.gradients[0]), 4 * tolerance);
@@ -107,7 +118,8 @@ TEST(Loss, LogitsOfAnySizeGiveTheRightDigits) {  // B05
 TEST(Loss, TheGradientOfACertainTargetKeepsItsDigits) {
   for (const DType dtype : kFloating)
     for (const double gap : {10.0, 20.0, 60.0}) {
-      const double tolerance = (dtype == DType::f32 ? 1e-5 : 1e-13), e = std::exp(-gap) / (1 + std::exp(-gap));
+      const double tolerance = (dtype == DType::f32 ? 1e-5 : 1e-13),
+          e = std::exp(-gap) / (1 + std::exp(-gap));
       const Tensor logits = row({-gap, 0}, dtype);
       const auto expect_pair = [&](const Tensor& gradient, double right, const char* op) {
         EXPECT_NEAR(gradient.values()[0] / right, 1, tolerance) << op << " " << name_of(dtype) << " " << gap;
@@ -122,7 +134,8 @@ TEST(Loss, TheGradientOfACertainTargetKeepsItsDigits) {
 }
 
 TEST(Loss, ANaNLogitShowsInTheLoss) {
-  for (const DType dtype : kFloating) EXPECT_TRUE(std::isnan(loss_of(row({0, NAN, 1}, dtype), ids({0})).y.item()));
+  for (const DType dtype : kFloating)
+    EXPECT_TRUE(std::isnan(loss_of(row({0, NAN, 1}, dtype), ids({0})).y.item()));
 }
 
 // (1-s) one_hot + s/V puts weight on every class, so that a class of probability 0 costs infinitely
@@ -147,14 +160,16 @@ TEST(Loss, SmoothingFollowsItsFormula) {
     EXPECT_EQ(loss_of(row({0, 1, -kInf}, dtype), ids({0}), {.label_smoothing = 0.1}).y.item(), kInf);
   }
   for (const double s : {-0.1, 1.1, static_cast<double>(NAN)}) {
-    const std::string error = error_of([&] { cross_entropy(zeros({1, 2}), ids({0}), {.label_smoothing = s}); });
+    const std::string error =
+        error_of([&] { cross_entropy(zeros({1, 2}), ids({0}), {.label_smoothing = s}); });
     EXPECT_NE(error.find("label smoothing is"), std::string::npos) << error;
   }
 }
 
 TEST(Range, AnIdOutsideTheVocabularyIsNamedWithItsPlace) {  // B30
   const CrossEntropyOptions ignore{.ignore_index = -1};
-  const auto look_up = [](const std::vector<double>& at, DType dtype) { embedding(zeros({10, 2}, dtype), ids(at)); };
+  const auto look_up =
+      [](const std::vector<double>& at, DType dtype) { embedding(zeros({10, 2}, dtype), ids(at)); };
   const auto lose = [&](const std::vector<double>& at, DType dtype) {
     cross_entropy(zeros({static_cast<int64_t>(at.size()), 10}, dtype), ids(at), ignore);
   };
@@ -166,9 +181,11 @@ TEST(Range, AnIdOutsideTheVocabularyIsNamedWithItsPlace) {  // B30
   } rows[] = {
       {"embedding", look_up, {9, 0},
        {{{0, 10}, "id 10 at position 1 is not in [0, 10)"}, {{-1}, "id -1 at position 0 is not in [0, 10)"},
-        {{3, 2147483647, 11}, "id 2147483647 at position 1 is not in [0, 10)"}, {{0, 0, -2147483648.0}, "id -2147483648 at position 2"}}},
+        {{3, 2147483647, 11}, "id 2147483647 at position 1 is not in [0, 10)"},
+        {{0, 0, -2147483648.0}, "id -2147483648 at position 2"}}},
       {"cross_entropy", lose, {9, -1, 0},
-       {{{9, 10}, "id 10 at position 1 is not in [0, 10)"}, {{-1, -4}, "id -4 at position 1 is not in [0, 10)"},
+       {{{9, 10}, "id 10 at position 1 is not in [0, 10)"},
+        {{-1, -4}, "id -4 at position 1 is not in [0, 10)"},
         {{-100}, "id -100 at position 0"}}}};
   for (const auto& r : rows)
     for (const DType dtype : kFloating)
@@ -183,7 +200,9 @@ TEST(Range, AnIgnoredTargetCountsForNothing) {
   for (const DType dtype : kFloating) {
     const Tensor logits = random_tensor({3, 10}, dtype);
     const Result all = loss_of(logits, ids({9, -1, 4}), {.ignore_index = -1});
-    const Result two = loss_of(concat({slice(logits, 0, 0, 1), slice(logits, 0, 2, 3)}, 0), ids({9, 4}), {.ignore_index = -1});
+    const Result two =
+        loss_of(concat({slice(logits, 0, 0, 1), slice(logits, 0, 2, 3)}, 0), ids({9, 4}),
+                {.ignore_index = -1});
     EXPECT_NEAR(all.y.item(), two.y.item(), 1e-6);
     const auto gradient = split(all.gradients[0], 0, {1, 1, 1});
     expect_values(gradient[1], std::vector<double>(10));
@@ -194,11 +213,13 @@ TEST(Range, AnIgnoredTargetCountsForNothing) {
 }
 
 TEST(Range, TargetsThatDoNotFitTheLogitsAreRefused) {
-  for (const Tensor& target : {zeros({2}, DType::i32), zeros({3, 1}, DType::i32), zeros({}, DType::i32), zeros({3}), Tensor()}) {
+  for (const Tensor& target : {zeros({2}, DType::i32), zeros({3, 1}, DType::i32), zeros({}, DType::i32),
+                               zeros({3}), Tensor()}) {
     const std::string error = error_of([&] { cross_entropy(zeros({3, 5}), target); });
     EXPECT_NE(error.find("[cross_entropy]"), std::string::npos) << error;
   }
-  EXPECT_NE(error_of([&] { embedding(zeros({3}), ids({0})); }).find("the table must be (entries,width), got f32(3)"), std::string::npos);
+  EXPECT_NE(error_of([&] { embedding(zeros({3}), ids({0})); })
+            .find("the table must be (entries,width), got f32(3)"), std::string::npos);
   EXPECT_NE(error_of([&] { embedding(zeros({3, 2}), zeros({1})); }).find("must be i32"), std::string::npos);
 }
 
@@ -206,7 +227,9 @@ TEST(Range, TargetsThatDoNotFitTheLogitsAreRefused) {
 TEST(Edges, GradientsStayFinite) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const Tensor row = full({1, 3}, -INFINITY, dtype);
-    const Result flat = differentiate([](const auto& in) { return log_softmax(in[0]); }, {row}, tensor({1, 3}, {1, 2, 4}, dtype));
+    const Result flat =
+        differentiate([](const auto& in) { return log_softmax(in[0]); }, {row},
+                      tensor({1, 3}, {1, 2, 4}, dtype));
     for (double g : flat.gradients[0].values()) EXPECT_EQ(g, 0);
     const Tensor far = tensor({4}, {-1e20, 1e20, -300, 300}, dtype);
     for (auto* op : {gelu, gelu_tanh}) {

@@ -63,7 +63,8 @@ TEST(Pool, LosesAtMostAnEighthToRounding) {
   }
 }
 
-// Of the host's blocks the small ones are cut from larger pieces: they stay, to be taken again; the others go back.
+// Of the host's blocks the small ones are cut from larger pieces: they stay, to be taken again; the others go
+// back.
 TEST(Pool, TrimReturnsTheLargeBlocksOfTheHostAndKeepsTheSmall) {
   Pool& host = pool({});
   host.trim();
@@ -125,7 +126,8 @@ TEST(Memory, MoreThanThereIsIsAnErrorThatNamesTheBytes) {
 // One small model's step, several times: what the first one took is enough for all.
 TEST(Memory, ATrainingStepTakesNothingNewFromTheSecondOn) {
   const Threads one(1);  // scratch of tiles that run side by side depends on how many do
-  Parameter table{"table", random_tensor({11, 8}, DType::f32), true}, w{"w", random_tensor({8, 8}, DType::f32), true};
+  Parameter table{"table", random_tensor({11, 8}, DType::f32), true},
+  w{"w", random_tensor({8, 8}, DType::f32), true};
   Parameter gain{"gain", full({8}, 1), false}, bias{"bias", zeros({8}), false};
   ParameterArena arena({&table, &w, &gain, &bias});
   const Tensor ids = tensor({2, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, DType::i32);
@@ -184,10 +186,12 @@ TEST(Memory, ATensorKeepsItsValuesWhileOthersComeAndGo) {
 TEST(Memory, SomeoneElsesBytesAreReadOnlyWhereTheySaySoAndKeptAlive) {
   auto owner = std::make_shared<std::vector<float>>(std::vector<float>{1, 2, 3, 4});
   std::weak_ptr<std::vector<float>> alive = owner;
-  Tensor x(std::make_shared<Storage>(owner->data(), 16, Device{}, owner, /*read_only=*/true), 0, {2, 2}, DType::f32);
+  Tensor x(std::make_shared<Storage>(owner->data(), 16, Device{}, owner, /*read_only=*/true), 0, {2, 2},
+           DType::f32);
   owner.reset();
   Tensor part = reshape(slice(x, 0, 1, 2), {2});
-  for (const auto& write : std::vector<std::function<void()>>{[&] { x.mutable_data(); }, [&] { x.mutable_span<float>(); }, [&] { mut(part); }})
+  for (const auto& write : std::vector<std::function<void()>>{[&] { x.mutable_data(); },
+      [&] { x.mutable_span<float>(); }, [&] { mut(part); }})
     EXPECT_TRUE(has(error_of(write), "read-only; copy() it first"));
   expect_values(neg(x), {-1, -2, -3, -4});
   EXPECT_FALSE(x.sole_owner());
@@ -205,14 +209,18 @@ TEST(Shape, SizesThatMakeNoSenseAreRefusedBeforeTheyAreAllocated) {
   EXPECT_TRUE(has(error_of([] { Shape{1, 1, 1, 1, 1, 1, 1}; }), "at most 6 axes, got 7"));
   EXPECT_TRUE(has(error_of([] { Shape{2, -3}; }), "axis 1 is -3"));
   // Also beside an axis of size 0: the product of the others is what strides are made of.
-  const Shape too_large[] = {{k32, k32}, {k32, k32, 4}, {int64_t{1} << 62, 2}, {std::numeric_limits<int64_t>::max()}, {k32, k32, 0}, {0, k32, k32}};
+  const Shape too_large[] =
+      {{k32, k32}, {k32, k32, 4}, {int64_t{1} << 62, 2}, {std::numeric_limits<int64_t>::max()}, {k32, k32, 0},
+       {0, k32, k32}};
   for (const Shape& shape : too_large) {
-    EXPECT_TRUE(has(error_of([&] { empty(shape); }), shape.str() + " is too large: it exceeds 2^62 bytes")) << shape.str();
+    EXPECT_TRUE(has(error_of([&] { empty(shape); }), shape.str() + " is too large: it exceeds 2^62 bytes"))
+        << shape.str();
     EXPECT_TRUE(has(error_of([&] { reshape(zeros({0}), shape); }), shape.str())) << shape.str();
   }
   EXPECT_EQ(empty({4, 0}).elements(), 0);
   EXPECT_EQ(error_of([] { empty({4, 0}).values(); }), "no error");
-  for (const int axis : {2, -3}) EXPECT_TRUE(has(error_of([&] { sum(zeros({2, 3}), axis); }), "does not exist in (2,3)"));
+  for (const int axis : {2, -3})
+    EXPECT_TRUE(has(error_of([&] { sum(zeros({2, 3}), axis); }), "does not exist in (2,3)"));
 }
 
 TEST(TensorHandle, ConvertsOnlyWhatFits) {
@@ -223,7 +231,8 @@ TEST(TensorHandle, ConvertsOnlyWhatFits) {
     EXPECT_TRUE(has(error_of([&] { x.item(); }), "one element"));
     EXPECT_EQ(tensor({1, 1}, {7}, dtype).item(), 7);
     EXPECT_TRUE(has(error_of([&] { tensor({3}, {1, 2}, dtype); }), "needs 3 values, got 2"));
-    EXPECT_TRUE(has(error_of([&] { dtype == DType::f32 ? (void)x.span<double>() : (void)x.span<float>(); }), "is not a"));
+    EXPECT_TRUE(has(error_of([&] { dtype == DType::f32 ? (void)x.span<double>() : (void)x.span<float>(); }),
+                    "is not a"));
   }
   expect_values(tensor({2}, {2147483647, -2147483648.0}, DType::i32), {2147483647, -2147483648.0});
   for (const double bad : {2147483648.0, -2147483649.0, 0.5, double{NAN}, double{INFINITY}, 1e300}) {
@@ -257,7 +266,8 @@ TEST(Random, NumbersAreThePublishedOnes) {
     uint32_t word[4];
   } rows[] = {{{0, 0}, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
               {{~uint64_t{0}, ~uint64_t{0}}, ~uint64_t{0}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-              {{0x299f31d0a4093822, 0x0370734413198a2e}, 0x85a308d3243f6a88, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
+              {{0x299f31d0a4093822, 0x0370734413198a2e}, 0x85a308d3243f6a88,
+               {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
   for (const auto& row : rows)
     for (int i = 0; i < 4; ++i) EXPECT_EQ(philox(row.key, row.block).word[i], row.word[i]) << i;
   for (uint64_t i = 0; i < 12; ++i) EXPECT_EQ(random_word({3, 4}, i), philox({3, 4}, i / 4).word[i % 4]);
@@ -320,7 +330,8 @@ TEST(TensorHandleUndefined, IsAnErrorAndNotACrash) {
   const Tensor none;
   EXPECT_FALSE(none);
   for (const auto& use : std::vector<std::function<void()>>{
-           [&] { none.values(); }, [&] { none.item(); }, [&] { none.span<float>(); }, [&] { none.to(DType::f64); }, [&] { neg(none); },
+           [&] { none.values(); }, [&] { none.item(); }, [&] { none.span<float>(); },
+               [&] { none.to(DType::f64); }, [&] { neg(none); },
            [&] { reshape(none, {1}); }, [&] { none.copy(); }, [&] { none.alias({1}); }})
     EXPECT_TRUE(has(error_of(use), "undefined tensor"));
 }

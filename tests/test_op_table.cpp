@@ -26,19 +26,22 @@ TEST(OpTable, EveryFusedOpEqualsItsComposedForm) {
       const Result fused = differentiate(row.call, inputs), composed = differentiate(row.composed, inputs);
       EXPECT_LE(relative_error(fused.y, composed.y), tolerance) << row.name();
       for (size_t i = 0; i < fused.gradients.size(); ++i)
-        EXPECT_LE(relative_error(fused.gradients[i], composed.gradients[i]), tolerance) << row.name() << " input " << i;
+        EXPECT_LE(relative_error(fused.gradients[i], composed.gradients[i]), tolerance) << row.name()
+            << " input " << i;
     }
   }
 }
 
-// The f64 kernels are built once, the f32 ones once a level: what is proven of the first holds for the others.
+// The f64 kernels are built once, the f32 ones once a level: what is proven of the first holds for the
+// others.
 TEST(OpTable, EveryResultAndGradientInF32IsThatOfF64) {
   for (const OpCase& row : op_cases()) {
     const Result single = differentiate(row.call, make_inputs(row, DType::f32));
     const Result twice = differentiate(row.call, make_inputs(row, DType::f64));
     EXPECT_LE(relative_error(single.y, twice.y), 1e-5) << row.name();
     for (size_t i = 0; i < twice.gradients.size(); ++i)
-      EXPECT_LE(relative_error(single.gradients[i], twice.gradients[i]), 1e-5) << row.name() << " input " << i;
+      EXPECT_LE(relative_error(single.gradients[i], twice.gradients[i]), 1e-5) << row.name() << " input "
+          << i;
   }
 }
 
@@ -73,7 +76,8 @@ TEST(OpTable, ChangeOfASavedTensorIsNoticed) {
       }
       const auto gradients = gradients_of(tape, watched);
       for (size_t i = 0; i < gradients.size(); ++i)
-        EXPECT_TRUE(same_bits(gradients[i], right.gradients[i])) << row.name() << ", changed tensor " << victim;
+        EXPECT_TRUE(same_bits(gradients[i], right.gradients[i])) << row.name() << ", changed tensor "
+            << victim;
     }
   }
   EXPECT_GT(noticed, 20);
@@ -85,9 +89,12 @@ TEST(OpTable, GradientsOfTwoUsesAddUp) {
     const auto inputs = make_inputs(row, DType::f64);
     const Tensor dy = random_tensor(row.call(inputs).shape(), DType::f64, 99);
     const Result once = differentiate(row.call, inputs, dy);
-    const Result twice = differentiate([&](const std::vector<Tensor>& in) { return add(row.call(in), row.call(in)); }, inputs, dy);
+    const Result twice =
+        differentiate([&](const std::vector<Tensor>& in) { return add(row.call(in), row.call(in)); }, inputs,
+                      dy);
     for (size_t i = 0; i < twice.gradients.size(); ++i)
-      EXPECT_LE(relative_error(twice.gradients[i], scale(once.gradients[i], 2)), 1e-14) << row.name() << " input " << i;
+      EXPECT_LE(relative_error(twice.gradients[i], scale(once.gradients[i], 2)), 1e-14) << row.name()
+          << " input " << i;
   }
 }
 

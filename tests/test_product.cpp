@@ -24,7 +24,8 @@ struct Operand {
 // Bits of `form`: A transposed, B transposed, added to C; with a bias in every second.
 void check_product(int64_t m, int64_t n, int64_t k, int form, int64_t apart = 0) {
   const bool ta = form & 1, tb = form & 2, add = form & 4;
-  const Operand a(ta ? k : m, ta ? m : k, form % 3 + apart), b(tb ? n : k, tb ? k : n, form % 2), c(m, n, form % 4),
+  const Operand a(ta ? k : m, ta ? m : k, form % 3 + apart), b(tb ? n : k, tb ? k : n, form % 2),
+      c(m, n, form % 4),
       bias(1, form % 2 ? n : 0, 0);
   std::vector<float> right = c.v;
   for (int64_t i = 0; i < m; ++i)
@@ -76,7 +77,8 @@ TEST(Product, OfABandThePartThatIsWantedIsRight) {
   for (const int64_t m : {1, 13, 64})
     for (const int64_t n : {1, 16, 47, 161})
       for (const int64_t k : {1, 24, 64, 300})
-        for (const auto& [begin, end] : {Range{-kFar, 1}, {-3, 1}, {-20, 21}, {5, kFar}, {40, 47}, {-300, -250}, {0, 0}})
+        for (const auto& [begin, end] : {Range{-kFar, 1}, {-3, 1}, {-20, 21}, {5, kFar}, {40, 47},
+                                         {-300, -250}, {0, 0}})
           for (int form = 0; form < 8; ++form) {
             const bool ta = form & 1, tb = form & 2, add = form & 4;
             const int64_t apart = form % 3 == 0 ? kNear : 0;
@@ -90,7 +92,8 @@ TEST(Product, OfABandThePartThatIsWantedIsRight) {
             for (int64_t i = 0; i < m; ++i)
               for (int64_t j = 0; j < n; ++j)
                 if (in(p.band, i, j)) {
-                  EXPECT_EQ(part[i * c.ld + j], whole[i * c.ld + j]) << m << " x " << n << " x " << k << " form " << form;
+                  EXPECT_EQ(part[i * c.ld + j], whole[i * c.ld + j]) << m << " x " << n << " x " << k
+                      << " form " << form;
                 }
 
             p.band.of = Band::a;

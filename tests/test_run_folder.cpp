@@ -26,7 +26,8 @@ TEST(RunFolder, RunsThatBeginAtOnceHaveFoldersOfTheirOwn) {
   std::vector<pid_t> children;
   for (int i = 0; i < kRuns; ++i) {
     p.out_file = fmt::format("out{}", i), p.err_file = fmt::format("err{}", i);
-    children.push_back(p.start({"train", "tiny.yaml", "--quiet", "--set", "trainer.max_steps=2", "--set", "schedule.warmup_steps=2"}));
+    children.push_back(p.start({"train", "tiny.yaml", "--quiet", "--set", "trainer.max_steps=2", "--set",
+                                "schedule.warmup_steps=2"}));
   }
   std::set<std::string> folders;
   for (int i = 0; i < kRuns; ++i) {
@@ -47,7 +48,8 @@ TEST(RunFolder, OfRunsThatAskForOneFolderAtOnceOneGetsIt) {
   for (int i = 0; i < 4; ++i) {
     p.out_file = fmt::format("out{}", i), p.err_file = fmt::format("err{}", i);
     children.push_back(
-        p.start({"train", "tiny.yaml", "--quiet", "--out", "a/b/", "--set", "trainer.max_steps=2", "--set", "schedule.warmup_steps=2"}));
+        p.start({"train", "tiny.yaml", "--quiet", "--out", "a/b/", "--set", "trainer.max_steps=2", "--set",
+                 "schedule.warmup_steps=2"}));
   }
   int won = 0;
   for (int i = 0; i < 4; ++i) {
@@ -241,7 +243,8 @@ TEST(RunFolder, TerminatedInALongEvaluationTheRunIsSaved) {
   const RunFolder run{p.folder / "run"};
   const pid_t child = p.start({"train", "tiny.yaml", "--out", "run", "--quiet", "--set",
                                "trainer.eval_batches=0", "--set", "data.characters=2000000", "--set",
-                               "data.validation_fraction=0.9", "--set", "trainer.max_steps=1", "--set", "schedule.warmup_steps=1"});
+                               "data.validation_fraction=0.9", "--set", "trainer.max_steps=1", "--set",
+                               "schedule.warmup_steps=1"});
   ASSERT_TRUE(p.wait(child, [&] { return fs::exists(run.metrics()) && fs::file_size(run.metrics()) > 0; }));
   ::kill(child, SIGTERM);
   const Outcome o = p.finish(child);

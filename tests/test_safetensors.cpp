@@ -19,7 +19,8 @@
 #include "bonsai/tests/folder.h"
 #include "bonsai/tests/support.h"
 
-// The calls that decide what a power cut leaves, as the library makes them in this program: taken down, then made.
+// The calls that decide what a power cut leaves, as the library makes them in this program: taken down, then
+// made.
 struct FileCall {
   std::string name;
   ino_t file = 0;
@@ -27,7 +28,8 @@ struct FileCall {
 };
 std::vector<FileCall> file_calls;
 
-void note_call(const char* name, const struct stat& status) { file_calls.push_back({name, status.st_ino, status.st_size}); }
+void note_call(const char* name,
+               const struct stat& status) { file_calls.push_back({name, status.st_ino, status.st_size}); }
 
 extern "C" int fsync(int file) noexcept {
   struct stat status = {};
@@ -160,8 +162,10 @@ TEST_F(Safetensors, ReadsConvertBetweenFloatsAndNeverToOrFromIntegers) {
   const SafetensorsFile file(path);
   EXPECT_EQ(file.read("exact", DType::f32).values()[0], double{0.1f});
   EXPECT_EQ(file.read("weight", DType::f64).values()[2], double{0.1f});
-  EXPECT_TROUBLE(error_of([&] { file.read("ids", DType::f32); }), "tensor \"ids\" is I32 and cannot become f32");
-  EXPECT_TROUBLE(error_of([&] { file.read("weight", DType::i32); }), "tensor \"weight\" is F32 and cannot become i32");
+  EXPECT_TROUBLE(error_of([&] { file.read("ids", DType::f32); }),
+                 "tensor \"ids\" is I32 and cannot become f32");
+  EXPECT_TROUBLE(error_of([&] { file.read("weight", DType::i32); }),
+                 "tensor \"weight\" is F32 and cannot become i32");
 }
 
 TEST_F(Safetensors, AnUnknownNameIsNamed) {
@@ -428,8 +432,8 @@ TEST_F(Safetensors, ASaveThatDoesNotFitLeavesTheOldFileAndNothingElse) {
   }
 }
 
-// After a power cut the name leads to the old file or to all of the new one: its bytes are on the disk before it takes
-// the name, and the folder, which has the name, after.
+// After a power cut the name leads to the old file or to all of the new one: its bytes are on the disk before
+// it takes the name, and the folder, which has the name, after.
 TEST_F(Safetensors, BytesReachTheDiskBeforeTheyTakeTheName) {
   for (const auto& tensors : {sample(), {}}) {
     file_calls.clear();
@@ -457,10 +461,12 @@ TEST_F(Safetensors, AFolderThatIsMissingIsNamed) {
 TEST_F(Safetensors, WhatIsNoPlainFileIsNotReplaced) {
   path = folder / "pipe";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-  EXPECT_TROUBLE(error_of([&] { write_safetensors(path, sample()); }), "cannot be replaced: it is not a regular file");
+  EXPECT_TROUBLE(error_of([&] { write_safetensors(path, sample()); }),
+                 "cannot be replaced: it is not a regular file");
   EXPECT_TRUE(fs::is_fifo(path));
   path = folder;
-  EXPECT_TROUBLE(error_of([&] { write_safetensors(path, sample()); }), "cannot be replaced: it is a directory");
+  EXPECT_TROUBLE(error_of([&] { write_safetensors(path, sample()); }),
+                 "cannot be replaced: it is a directory");
   EXPECT_EQ(files(), std::vector<std::string>{"pipe"});
 }
 

@@ -16,12 +16,14 @@ namespace bonsai::test {
 namespace {
 
 Tensor scalar(double value) { return tensor({}, {value}, DType::f64); }
-Tensor column(const std::vector<double>& v) { return tensor({static_cast<int64_t>(v.size())}, v, DType::f64); }
+Tensor column(const std::vector<double>& v) { return tensor({static_cast<int64_t>(v.size())}, v,
+                                                            DType::f64); }
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 void double_in_place(Tensor x) { kernels(x).scale(view(x), 2, mut(x)); }
 
 double derivative(double at, const std::function<Tensor(const Tensor&)>& f) {
-  return differentiate([&](const std::vector<Tensor>& in) { return f(in[0]); }, {scalar(at)}, scalar(1)).gradients[0].item();
+  return differentiate([&](const std::vector<Tensor>& in) { return f(in[0]); }, {scalar(at)},
+                       scalar(1)).gradients[0].item();
 }
 
 TEST(Tape, ASharedValueGetsEveryContributionOnce) {  // B06
@@ -228,7 +230,8 @@ TEST(Tape, BackwardFunctionsRecordOnNoTape) {
 }
 
 TEST(Tape, AFrozenParameterCostsNothing) {
-  Parameter frozen{"frozen", random_tensor({2, 2}, DType::f64), true}, trained{"trained", random_tensor({2, 2}, DType::f64), true};
+  Parameter frozen{"frozen", random_tensor({2, 2}, DType::f64), true},
+      trained{"trained", random_tensor({2, 2}, DType::f64), true};
   frozen.trainable = false;
   Tape tape;
   const Tensor h = linear(random_tensor({3, 2}, DType::f64), frozen.value);
@@ -261,7 +264,8 @@ TEST(Tape, AGradientThatWasNotKeptIsRefusedNotZero) {
   const Tensor x = tape.watch(column({1})), unused = tape.watch(column({1, 2}));
   const Tensor y = neg(x), z = neg(y);
   tape.backward(z);
-  for (const Tensor& t : {y, z, column({1})}) EXPECT_TRUE(has(error_of([&] { tape.gradient(t); }), "watch()"));
+  for (const Tensor& t : {y, z, column({1})})
+    EXPECT_TRUE(has(error_of([&] { tape.gradient(t); }), "watch()"));
   expect_values(tape.gradient(unused), {0, 0});
 }
 
@@ -306,7 +310,8 @@ TEST(Tape, AnErrorLeavesTheThreadAbleToRecord) {
     EXPECT_NE(error_of([&] {
                 Tape tape;
                 const Tensor x = tape.watch(column({1, 2}));
-                going_back ? tape.backward(faulty<0>(x), column({1, 1})) : (void)add(neg(x), column({1, 2, 3}));
+                going_back
+                    ? tape.backward(faulty<0>(x), column({1, 1})) : (void)add(neg(x), column({1, 2, 3}));
               }), "no error");
     EXPECT_EQ(Tape::active(), nullptr);
     EXPECT_EQ(derivative(3, [](const Tensor& x) { return mul(x, x); }), 6);
@@ -337,7 +342,8 @@ TEST(Tape, WhatAGraphHoldsIsVisible) {
 
 TEST(Arena, ValuesKeepTheirBitsAndDecayedOnesComeFirst) {
   constexpr double kTiny = std::numeric_limits<float>::denorm_min(), kInf = INFINITY;
-  Parameter bias{"bias", tensor({4}, {-0.0, kTiny, kInf, 1}), false}, weight{"weight", random_tensor({3, 7}, DType::f32), true};
+  Parameter bias{"bias", tensor({4}, {-0.0, kTiny, kInf, 1}), false},
+      weight{"weight", random_tensor({3, 7}, DType::f32), true};
   Parameter frozen{"frozen", tensor({1}, {1}), true};
   frozen.trainable = false;
   const Tensor bits[] = {bias.value.copy(), weight.value.copy()};
@@ -375,9 +381,12 @@ TEST(Arena, GapsStayZeroAndAnUntouchedGradientIsZero) {
 
 // Two running gradients of one op in the same tensor: the second is added to the first.
 TEST(Tape, ATensorThatAnOpTakesTwiceGetsBothGradients) {
-  const Tensor x = random_tensor({4, 3}, DType::f64), w = random_tensor({3}, DType::f64, 2), dy = random_tensor({4, 3}, DType::f64, 3);
-  const Result twice = differentiate([&](const auto& in) { return layer_norm(x, in[0], in[0], 1e-5); }, {w}, dy);
-  const Result apart = differentiate([&](const auto& in) { return layer_norm(x, in[0], in[1], 1e-5); }, {w, w}, dy);
+  const Tensor x = random_tensor({4, 3}, DType::f64), w = random_tensor({3}, DType::f64, 2),
+      dy = random_tensor({4, 3}, DType::f64, 3);
+  const Result twice =
+      differentiate([&](const auto& in) { return layer_norm(x, in[0], in[0], 1e-5); }, {w}, dy);
+  const Result apart =
+      differentiate([&](const auto& in) { return layer_norm(x, in[0], in[1], 1e-5); }, {w, w}, dy);
   EXPECT_LE(relative_error(twice.gradients[0], add(apart.gradients[0], apart.gradients[1])), 1e-14);
 }
 
@@ -396,7 +405,8 @@ TEST(Tape, ABackwardThatFailsCountsNoContribution) {
 TEST(Tape, AnUndefinedGradientIsRefused) {
   Tape tape;
   const Tensor y = sum(tape.watch(full({2}, 1)));
-  EXPECT_TRUE(has(error_of([&] { tape.backward(y, Tensor()); }), "must have the shape, dtype and device of y"));
+  EXPECT_TRUE(has(error_of([&] { tape.backward(y, Tensor()); }),
+                  "must have the shape, dtype and device of y"));
   EXPECT_EQ(error_of([&] { tape.backward(y); }), "no error");
 }
 

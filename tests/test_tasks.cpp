@@ -72,7 +72,8 @@ TEST(LanguageModel, AFilesEndIsForValidationAndNeverTrained) {
 }
 
 TEST(Reverse, AsksForTheSymbolsBackwardsAfterTheBar) {
-  const RunConfig config = task_run("task: reverse\n" + std::string(kModel) + "16}\ndata: {length: 5, alphabet: 7}\n");
+  const RunConfig config =
+      task_run("task: reverse\n" + std::string(kModel) + "16}\ndata: {length: 5, alphabet: 7}\n");
   std::set<std::vector<int32_t>> seen;
   for (int64_t step = 0; step < 3; ++step)
     for (int64_t micro = 0; micro < 2; ++micro) {
@@ -92,16 +93,20 @@ TEST(Reverse, AsksForTheSymbolsBackwardsAfterTheBar) {
     }
 }
 
-// Rows are scored one by one: how they are cut into batches changes neither the loss nor the share that is right. Shown
-// with models that are mostly right: one that never is hides which row an answer is compared with.
+// Rows are scored one by one: how they are cut into batches changes neither the loss nor the share that is
+// right. Shown with models that are mostly right: one that never is hides which row an answer is compared
+// with.
 TEST(Tasks, AnEvaluationDoesNotDependOnTheSizeOfItsBatches) {
-  for (const std::string& text : std::vector<std::string>
-       {"task: reverse\n" + std::string(kModel) + "8}\ndata: {length: 1, alphabet: 2, evaluation_sequences: 60}\n",
-        "task: seq2seq\n" + std::string(kModel) + "8, n_encoder_layers: 1}\n"
-        "data: {shortest: 1, longest: 1, alphabet: 2, evaluation_sequences: 60}\n",
-        "task: induction\n" + std::string(kModel) + "20}\n"
-        "data: {shortest: 4, longest: 10, vocabulary: 8, evaluation_sequences: 60}\n",
-        std::string(kModel) + "8}\ndata: {characters: 3000}\n"}) {
+  for (const std::string& text : std::vector<std::string>{
+           "task: reverse\n" + std::string(kModel) +
+               "8}\ndata: {length: 1, alphabet: 2, evaluation_sequences: 60}\n",
+           "task: seq2seq\n" + std::string(kModel) +
+               "8, n_encoder_layers: 1}\n"
+               "data: {shortest: 1, longest: 1, alphabet: 2, evaluation_sequences: 60}\n",
+           "task: induction\n" + std::string(kModel) +
+               "20}\n"
+               "data: {shortest: 4, longest: 10, vocabulary: 8, evaluation_sequences: 60}\n",
+           std::string(kModel) + "8}\ndata: {characters: 3000}\n"}) {
     const RunConfig config = task_run(text + "schedule: {learning_rate: 0.02, warmup_steps: 1}\n");
     Trainer trainer(config);
     for (int64_t step = 0; step < 150; ++step) trainer.step(step);
@@ -115,7 +120,8 @@ TEST(Tasks, AnEvaluationDoesNotDependOnTheSizeOfItsBatches) {
   }
 }
 
-// A model that always writes the same letter, or nothing but the end, is right as often as that is the answer.
+// A model that always writes the same letter, or nothing but the end, is right as often as that is the
+// answer.
 TEST(Tasks, TheExactMatchIsTheShareOfRowsThatAreRight) {
   const auto constant = [](const std::string& text, int32_t token) {
     RunConfig config = task_run(text);
@@ -129,7 +135,8 @@ TEST(Tasks, TheExactMatchIsTheShareOfRowsThatAreRight) {
     copy_into(full({8}, 1), row);
     return config.data->evaluate(trainer.model(), 16, 0).exact_match;
   };
-  const std::string reverse = "task: reverse\n" + std::string(kModel) + "8}\ndata: {length: 1, alphabet: 2, evaluation_sequences: 400}\n";
+  const std::string reverse = "task: reverse\n" + std::string(kModel) +
+                              "8}\ndata: {length: 1, alphabet: 2, evaluation_sequences: 400}\n";
   const double a = constant(reverse, 0), b = constant(reverse, 1);
   EXPECT_EQ(a + b, 1);
   EXPECT_NEAR(a, 0.5, 0.1);
@@ -141,11 +148,14 @@ TEST(Tasks, TheExactMatchIsTheShareOfRowsThatAreRight) {
 
 TEST(Tasks, DropoutIsOffInEvaluationsAndSamples) {
   for (const std::string& text : std::vector<std::string>{
-           "task: reverse\n" + std::string(kModel) + "8, dropout: DROPOUT}\ndata: {length: 4, alphabet: 4, evaluation_sequences: 20}\n",
-           "task: seq2seq\n" + std::string(kModel) + "8, n_encoder_layers: 1, dropout: DROPOUT}\n"
-           "data: {shortest: 3, longest: 5, alphabet: 4, evaluation_sequences: 20}\n",
-           "task: induction\n" + std::string(kModel) + "20, dropout: DROPOUT}\n"
-           "data: {shortest: 4, longest: 10, vocabulary: 8, evaluation_sequences: 20}\n",
+           "task: reverse\n" + std::string(kModel) +
+               "8, dropout: DROPOUT}\ndata: {length: 4, alphabet: 4, evaluation_sequences: 20}\n",
+           "task: seq2seq\n" + std::string(kModel) +
+               "8, n_encoder_layers: 1, dropout: DROPOUT}\n"
+               "data: {shortest: 3, longest: 5, alphabet: 4, evaluation_sequences: 20}\n",
+           "task: induction\n" + std::string(kModel) +
+               "20, dropout: DROPOUT}\n"
+               "data: {shortest: 4, longest: 10, vocabulary: 8, evaluation_sequences: 20}\n",
            std::string(kModel) + "8, dropout: DROPOUT}\ndata: {characters: 3000}\n"}) {
     const auto with = [&](const std::string& dropout) {
       std::string all = text;
@@ -160,12 +170,14 @@ TEST(Tasks, DropoutIsOffInEvaluationsAndSamples) {
 
 // Whatever the seed, the step, the micro-batch and the first row: other numbers give other rows.
 TEST(Tasks, NoBatchIsDrawnTwice) {
-  for (const std::string& text : std::vector<std::string>
-       {"task: reverse\n" + std::string(kModel) + "24}\ndata: {length: 12, alphabet: 26}\n",
-        "task: seq2seq\n" + std::string(kModel) + "24, n_encoder_layers: 1}\ndata: {shortest: 12, longest: 12, alphabet: 26}\n",
-        "task: induction\n" + std::string(kModel) + "24}\n"
-        "data: {shortest: 8, longest: 12, vocabulary: 50}\n",
-        std::string(kModel) + "16}\ndata: {characters: 1000000, source: random, vocabulary: 60}\n"}) {
+  for (const std::string& text : std::vector<std::string>{
+           "task: reverse\n" + std::string(kModel) + "24}\ndata: {length: 12, alphabet: 26}\n",
+           "task: seq2seq\n" + std::string(kModel) +
+               "24, n_encoder_layers: 1}\ndata: {shortest: 12, longest: 12, alphabet: 26}\n",
+           "task: induction\n" + std::string(kModel) +
+               "24}\n"
+               "data: {shortest: 8, longest: 12, vocabulary: 50}\n",
+           std::string(kModel) + "16}\ndata: {characters: 1000000, source: random, vocabulary: 60}\n"}) {
     const RunConfig config = task_run(text);
     std::set<std::vector<int32_t>> seen;
     size_t drawn = 0;
@@ -177,7 +189,8 @@ TEST(Tasks, NoBatchIsDrawnTwice) {
     for (const uint64_t seed : {1, 2})
       for (const int64_t step : {0, 1, 7})
         for (const int64_t micro : {0, 1})
-          for (const int64_t first : {0, 4}) draw({.seed = seed, .step = step, .micro_batch = micro, .first_row = first});
+          for (const int64_t first : {0, 4})
+            draw({.seed = seed, .step = step, .micro_batch = micro, .first_row = first});
     EXPECT_EQ(seen.size(), drawn) << text;
     draw({.seed = 2, .step = 7, .micro_batch = 1, .first_row = 4});
     EXPECT_EQ(seen.size(), drawn - 4) << "a batch is a function of its index: " << text;

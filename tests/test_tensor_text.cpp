@@ -14,7 +14,8 @@ std::vector<double> range(int count, double first = 0, double step = 1) {
 
 TEST(TensorText, NumbersAreAlignedAtTheirPointsWithNanAndInfAtTheRight) {
   EXPECT_EQ(text(tensor({2, 3}, {1, 2.5, 3, -4, NAN, 6})), "f32(2,3)\n[[ 1.   2.5  3. ]\n [-4.   nan  6. ]]");
-  EXPECT_EQ(text(tensor({4}, {INFINITY, -INFINITY, 1.25, -0.5}, DType::f64)), "f64(4)\n[  inf  -inf  1.25 -0.5 ]");
+  EXPECT_EQ(text(tensor({4}, {INFINITY, -INFINITY, 1.25, -0.5}, DType::f64)),
+            "f64(4)\n[  inf  -inf  1.25 -0.5 ]");
   EXPECT_EQ(text(tensor({3}, {0, -0.0, 0.1}, DType::f64)), "f64(3)\n[ 0.  -0.   0.1]");
   EXPECT_EQ(text(tensor({2}, {NAN, NAN})), "f32(2)\n[nan nan]");
   EXPECT_EQ(text(tensor({3}, {1, -20, 300}, DType::i32)), "i32(3)\n[  1 -20 300]");
@@ -31,7 +32,8 @@ TEST(TensorText, DigitsAreTheFewestThatTellAValueApartUpToThePrecision) {
 
 TEST(TensorText, SizesFarApartAreScientific) {
   EXPECT_EQ(text(tensor({2}, {1, 123456789}, DType::f64)), "f64(2)\n[1.0000e+00 1.2346e+08]");
-  EXPECT_EQ(text(tensor({4}, {1e-5, NAN, -2, INFINITY}, DType::f64)), "f64(4)\n[ 1.e-05     nan -2.e+00     inf]");
+  EXPECT_EQ(text(tensor({4}, {1e-5, NAN, -2, INFINITY}, DType::f64)),
+            "f64(4)\n[ 1.e-05     nan -2.e+00     inf]");
   EXPECT_EQ(text(tensor({2}, {123456.789, 200000.5}, DType::f64)), "f64(2)\n[123456.789 200000.5  ]");
 }
 
@@ -51,7 +53,8 @@ TEST(TensorText, AxesAreNestedAndLongRowsGoOnInTheNextLine) {
             "[0.    0.125 0.25  0.375 0.5   0.625 0.75  0.875 1.    1.125 1.25  1.375\n"
             " 1.5   1.625 1.75  1.875 2.    2.125 2.25  2.375 2.5   2.625 2.75  2.875\n"
             " 3.    3.125 3.25  3.375 3.5   3.625]");
-  EXPECT_EQ(text(tensor({2, 4}, range(8)), {.line_width = 12}), "f32(2,4)\n[[0. 1. 2.\n  3.]\n [4. 5. 6.\n  7.]]");
+  EXPECT_EQ(text(tensor({2, 4}, range(8)), {.line_width = 12}),
+            "f32(2,4)\n[[0. 1. 2.\n  3.]\n [4. 5. 6.\n  7.]]");
 }
 
 TEST(TensorText, OfManyElementsOnlyTheEdgesAreShown) {

@@ -32,7 +32,8 @@ TEST(Threads, EveryTileRunsOnceForAnyCount) {
   for (const int n : {1, 2, 3, 4}) {
     const Threads scope(n);
     EXPECT_EQ(threads(), n);
-    for (int64_t count = 0; count <= 1000; ++count) EXPECT_TRUE(each_once(runs_of(count))) << count << " tiles, " << n << " threads";
+    for (int64_t count = 0; count <= 1000; ++count)
+      EXPECT_TRUE(each_once(runs_of(count))) << count << " tiles, " << n << " threads";
   }
 }
 
@@ -118,7 +119,8 @@ TEST(Threads, TheNumberCanChangeBetweenAnyTwoCalls) {
     EXPECT_EQ(threads(), 1 + i * 7 % 4);
     EXPECT_TRUE(each_once(runs_of(i)));
   }
-  for (const int bad : {0, -1, 1025}) EXPECT_NE(error_of([&] { set_threads(bad); }).find(std::to_string(bad)), std::string::npos);
+  for (const int bad : {0, -1, 1025})
+    EXPECT_NE(error_of([&] { set_threads(bad); }).find(std::to_string(bad)), std::string::npos);
   EXPECT_TRUE(each_once(runs_of(9)));
 }
 
@@ -145,7 +147,8 @@ TEST(Threads, MoreThanTheProcessorsAreNotWokenForEachJob) {
 
 using Call = std::function<Tensor(const std::vector<Tensor>&)>;
 
-void expect_same_bits_for_any_threads(const std::string& name, const Call& f, const std::vector<Tensor>& inputs) {
+void expect_same_bits_for_any_threads(const std::string& name, const Call& f,
+                                      const std::vector<Tensor>& inputs) {
   Result one;
   for (const int n : {1, 2, 3}) {
     const Threads scope(n);
@@ -154,12 +157,14 @@ void expect_same_bits_for_any_threads(const std::string& name, const Call& f, co
     EXPECT_TRUE(same_bits(r.y, one.y)) << name << " with " << n << " threads";
     ASSERT_EQ(r.gradients.size(), one.gradients.size());
     for (size_t i = 0; i < r.gradients.size(); ++i)
-      EXPECT_TRUE(same_bits(r.gradients[i], one.gradients[i])) << name << ", gradient " << i << " with " << n << " threads";
+      EXPECT_TRUE(same_bits(r.gradients[i], one.gradients[i])) << name << ", gradient " << i << " with " << n
+          << " threads";
   }
 }
 
 TEST(Bits, OfEveryRowOfTheOpTableAreEqualForAnyThreads) {
-  for (const OpCase& row : op_cases()) expect_same_bits_for_any_threads(row.name(), row.call, make_inputs(row, DType::f32));
+  for (const OpCase& row : op_cases())
+    expect_same_bits_for_any_threads(row.name(), row.call, make_inputs(row, DType::f32));
 }
 
 // Numbers from the op table's generator are slow to draw; these only need to round differently.
@@ -180,11 +185,14 @@ Tensor spread_ids(const Shape& shape, int32_t limit) {
 
 // Primes: every cut has an odd end. Sizes reach several tiles of every kernel.
 TEST(Bits, OfLargeSizesAreEqualForAnyThreads) {
-  const Tensor x = rough({131, 257}, 1), w = rough({257}, 2), b = rough({257}, 3), square = rough({257, 131}, 4);
+  const Tensor x = rough({131, 257}, 1), w = rough({257}, 2), b = rough({257}, 3),
+      square = rough({257, 131}, 4);
   const Tensor tall = rough({1009, 61}, 5), line = rough({100003}, 6), heads = rough({2, 127, 66}, 7);
   const Tensor targets = spread_ids({131}, 257), ids = spread_ids({3, 1009}, 131);
   const Tensor row = rough({1, 1009}, 8), wide = rough({307, 1009}, 9), mask = rough({127, 127}, 10);
-  const Call biased = [](auto& in) { return scaled_dot_product_attention(in[0], in[1], in[2], {.n_heads = 3, .mask = {.causal = true}, .bias = in[3]}); };
+  const Call biased =
+      [](auto& in) { return scaled_dot_product_attention(in[0], in[1], in[2],
+          {.n_heads = 3, .mask = {.causal = true}, .bias = in[3]}); };
   const struct {
     const char* name;
     Call call;
@@ -194,13 +202,16 @@ TEST(Bits, OfLargeSizesAreEqualForAnyThreads) {
       {"matmul, both transposed", [](auto& in) { return matmul(in[0], in[1], true, true); }, {x, square}},
       {"matmul, deep", [](auto& in) { return matmul(in[0], in[1], true); }, {tall, tall}},
       {"matmul, one row", [](auto& in) { return matmul(in[0], in[1], false, true); }, {row, wide}},
-      {"matmul, broadcast", [](auto& in) { return matmul(in[0], in[1], false, true); }, {rough({3, 1, 101, 29}, 11), rough({2, 97, 29}, 12)}},
-      {"linear", [](auto& in) { return linear(in[0], in[1], in[2]); }, {rough({7, 131, 61}, 13), rough({103, 61}, 14), rough({103}, 15)}},
+      {"matmul, broadcast", [](auto& in) { return matmul(in[0], in[1], false, true); },
+       {rough({3, 1, 101, 29}, 11), rough({2, 97, 29}, 12)}},
+      {"linear", [](auto& in) { return linear(in[0], in[1], in[2]); },
+       {rough({7, 131, 61}, 13), rough({103, 61}, 14), rough({103}, 15)}},
       {"layer_norm", [](auto& in) { return layer_norm(in[0], in[1], in[2], 1e-5); }, {x, w, b}},
       {"rms_norm", [](auto& in) { return rms_norm(in[0], in[1], 1e-6); }, {x, w}},
       {"softmax", [](auto& in) { return softmax(in[0]); }, {x}},
       {"log_softmax", [](auto& in) { return log_softmax(in[0]); }, {x}},
-      {"cross_entropy", [targets](auto& in) { return cross_entropy(in[0], targets, {.label_smoothing = 0.1}); }, {x}},
+      {"cross_entropy",
+       [targets](auto& in) { return cross_entropy(in[0], targets, {.label_smoothing = 0.1}); }, {x}},
       {"embedding", [ids](auto& in) { return embedding(in[0], ids); }, {x}},
       {"sum", [](auto& in) { return sum(in[0]); }, {line}},
       {"sum of rows", [](auto& in) { return sum(in[0], 0); }, {tall}},
@@ -212,15 +223,19 @@ TEST(Bits, OfLargeSizesAreEqualForAnyThreads) {
       {"mul, stretched", [](auto& in) { return mul(in[0], in[1]); }, {x, w}},
       {"div, stretched", [](auto& in) { return div(in[0], in[1]); }, {tall, rough({1009, 1}, 17)}},
       {"permute", [](auto& in) { return permute(in[0], {1, 0}); }, {tall}},
-      {"attention", [](auto& in) { return scaled_dot_product_attention(in[0], in[1], in[2], {.n_heads = 3, .mask = {.causal = true}}); }, {heads, heads, heads}},
+      {"attention",
+          [](auto& in) { return scaled_dot_product_attention(in[0], in[1], in[2],
+              {.n_heads = 3, .mask = {.causal = true}}); }, {heads, heads, heads}},
       {"attention, masked, with dropout",
        [mask](auto& in) {
-         return scaled_dot_product_attention(in[0], in[1], in[2], {.n_heads = 1, .bias = mask, .dropout = 0.2, .key = {1, 2}});
+         return scaled_dot_product_attention(in[0], in[1], in[2],
+                                             {.n_heads = 1, .bias = mask, .dropout = 0.2, .key = {1, 2}});
        },
        {heads, heads, heads}},
       {"attention, bias of heads and keys", biased, {heads, heads, heads, rough({3, 1, 127}, 18)}},
       {"attention, bias of heads, queries and keys", biased, {heads, heads, heads, rough({3, 127, 127}, 19)}},
-      {"attention, bias of batch entries and queries", biased, {heads, heads, heads, rough({2, 1, 127, 127}, 20)}},
+      {"attention, bias of batch entries and queries", biased,
+       {heads, heads, heads, rough({2, 1, 127, 127}, 20)}},
       {"attention, one number as bias", biased, {heads, heads, heads, rough({1}, 21)}},
   };
   for (const auto& c : cases) expect_same_bits_for_any_threads(c.name, c.call, c.inputs);
@@ -230,7 +245,8 @@ TEST(Bits, OfLargeSizesAreEqualForAnyThreads) {
 TEST(Bits, AreEqualWhenTwoThreadsTrainAtOnce) {
   const Threads scope(2);
   const std::vector<Tensor> inputs = {rough({131, 61}, 1), rough({103, 61}, 2), rough({61}, 3)};
-  const Call f = [](const std::vector<Tensor>& in) { return softmax(linear(rms_norm(in[0], in[2], 1e-6), in[1])); };
+  const Call f =
+      [](const std::vector<Tensor>& in) { return softmax(linear(rms_norm(in[0], in[2], 1e-6), in[1])); };
   const Result right = differentiate(f, inputs);
   std::atomic<int> wrong{0};
   const auto work = [&] {

@@ -35,7 +35,8 @@ double error_of_floor(double characters) {
 
 TEST(ToyDecoder, WritesTheGrammarsWordsAndStaysAboveItsEntropy) {
   const Program program;
-  const Outcome o = program.run({"train", BONSAI_SOURCE_DIR "/configs/toy_decoder.yaml", "--out", "toy", "--quiet"});
+  const Outcome o =
+      program.run({"train", BONSAI_SOURCE_DIR "/configs/toy_decoder.yaml", "--out", "toy", "--quiet"});
   ASSERT_EQ(o.status, 0) << o.err;
 
   std::string sample;

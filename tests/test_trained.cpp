@@ -8,26 +8,31 @@ namespace {
 TEST(Program, AnAnswerEndsAndOnlyPromptsOfTheTaskAreTaken) {
   const Program p;
   const auto train = [&](const std::string& task, const std::string& data) {
-    write(p.folder / (task + ".yaml"), "task: " + task + "\nmodel: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 20}\n" +
+    write(p.folder / (task + ".yaml"),
+          "task: " + task + "\nmodel: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 20}\n" +
                                            data + "trainer: {max_steps: 0}\n");
     ASSERT_EQ(p.run({"train", task + ".yaml", "--out", task, "--quiet"}).status, 0);
   };
   train("reverse", "data: {length: 4, alphabet: 6}\n");
-  EXPECT_EQ(p.run({"generate", "reverse", "--prompt", "abcd|"}).out.size(), 10u) << "nine symbols and a line break";
+  EXPECT_EQ(p.run({"generate", "reverse", "--prompt", "abcd|"}).out.size(), 10u)
+      << "nine symbols and a line break";
   EXPECT_EQ(p.run({"generate", "reverse", "--prompt", "abcd|dc"}).out.size(), 10u);
   EXPECT_EQ(p.run({"generate", "reverse", "--prompt", "abcd|", "--max-tokens", "1"}).out.size(), 7u);
   EXPECT_EQ(p.run({"generate", "reverse", "--prompt", "abcd|dcba"}).out, "abcd|dcba\n");
   for (const std::string prompt : {"abcd", "a|b", "abc|", "abcde|", "ab|d|", "abcd||", "abcd|dcbaa"}) {
     expect_failure(p.run({"generate", "reverse", "--prompt", prompt}), 2, {"--prompt", "4 letters and '|'"});
-    expect_failure(p.run({"inspect", "reverse", "--attention", prompt}), 2, {"--attention", "4 letters and '|'"});
+    expect_failure(p.run({"inspect", "reverse", "--attention", prompt}), 2,
+                   {"--attention", "4 letters and '|'"});
   }
   EXPECT_EQ(p.run({"inspect", "reverse", "--attention", "abcd|dcb"}).status, 0);
 
   train("induction", "data: {shortest: 3, longest: 8, vocabulary: 8}\n");
-  EXPECT_EQ(p.run({"generate", "induction", "--prompt", "ABCABC"}).out.size(), 22u) << "block_size and the token after it";
+  EXPECT_EQ(p.run({"generate", "induction", "--prompt", "ABCABC"}).out.size(), 22u)
+      << "block_size and the token after it";
   EXPECT_EQ(p.run({"generate", "induction", "--prompt", "AABA"}).status, 0);
   for (const std::string prompt : {"ABC", "ABCD", "ABAB", "ABCDEFGHG", "ABCB"})
-    expect_failure(p.run({"generate", "induction", "--prompt", prompt}), 2, {"--prompt", "a block of 3 to 8 tokens"});
+    expect_failure(p.run({"generate", "induction", "--prompt", prompt}), 2,
+                   {"--prompt", "a block of 3 to 8 tokens"});
 }
 
 // A checkpoint whose weights are finite, but whose outputs are not (B53).
@@ -55,7 +60,8 @@ TEST(Program, ADivergedCheckpointIsAnErrorOfEveryCommandThatReadsIt) {
       EXPECT_EQ(o.out, "") << command[0];
     }
   }
-  ASSERT_EQ(p.run({"train", "tiny.yaml", "--out", "new", "--quiet", "--set", "trainer.max_steps=0"}).status, 0);
+  ASSERT_EQ(p.run({"train", "tiny.yaml", "--out", "new", "--quiet", "--set", "trainer.max_steps=0"}).status,
+            0);
   EXPECT_NE(p.run({"inspect", "new"}).out.find("step 0, not evaluated yet\n"), std::string::npos);
 }
 
@@ -64,7 +70,8 @@ TEST(Evaluate, RefusesABatchThatTheMachineCannotHold) {
   const Program p;
   write(p.folder / "reverse.yaml",
         "task: reverse\nmodel: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 8}\n"
-        "data: {length: 4, alphabet: 4, evaluation_sequences: 1000000000}\ntrainer: {max_steps: 0, batch_size: 2}\n");
+        "data: {length: 4, alphabet: 4, evaluation_sequences: 1000000000}\ntrainer: {max_steps: 0, "
+        "batch_size: 2}\n");
   ASSERT_EQ(p.run({"train", "reverse.yaml", "--out", "reverse", "--quiet"}).status, 0);
   const Checkpoint checkpoint(p.folder / "reverse");
   RunConfig config = checkpoint.config();
@@ -73,23 +80,31 @@ TEST(Evaluate, RefusesABatchThatTheMachineCannotHold) {
   Trainer trainer(config);
   checkpoint.load(trainer);
   save_checkpoint(checkpoint.file(), trainer, checkpoint.progress());
-  expect_failure(p.run({"evaluate", "reverse"}), 2, {"a batch of 1000000000 x 8 tokens", "make one of them smaller"});
+  expect_failure(p.run({"evaluate", "reverse"}), 2,
+                 {"a batch of 1000000000 x 8 tokens", "make one of them smaller"});
 }
 
-// An untrained model attends to all alike: a row of five weights of a fifth is not as dark as one of a single 1 (B62).
+// An untrained model attends to all alike: a row of five weights of a fifth is not as dark as one of a single
+// 1 (B62).
 TEST(Program, AHeatMapHasOneScaleAndSaysIt) {
   const Program p;
   p.trained("run", 0);
   const std::string map = p.run({"inspect", "run", "--attention", "a bat"}).out;
   const std::string light = "\u2591\u2591", dark = "\u2588\u2588";
-  EXPECT_NE(map.find("block.0.attention head 1  (\u2591 to 0.25, \u2592 to 0.5, \u2593 to 0.75, \u2588 to 1)\n"
-                     "    a   b a t \n  a " + dark + " "), std::string::npos) << map;
+  EXPECT_NE(
+      map.find("block.0.attention head 1  (\u2591 to 0.25, \u2592 to 0.5, \u2593 to 0.75, \u2588 to 1)\n"
+               "    a   b a t \n  a " +
+               dark + " "),
+      std::string::npos)
+      << map;
   EXPECT_NE(map.find("\n  t " + light + light + light + light + light + "\n"), std::string::npos) << map;
-  write(p.folder / "pairs.yaml", "task: seq2seq\n"
-                                 "model: {n_layers: 1, n_encoder_layers: 1, n_heads: 1, d_model: 8, block_size: 8}\n"
-                                 "data: {longest: 5, alphabet: 4}\ntrainer: {max_steps: 0}\n");
+  write(p.folder / "pairs.yaml",
+        "task: seq2seq\n"
+        "model: {n_layers: 1, n_encoder_layers: 1, n_heads: 1, d_model: 8, block_size: 8}\n"
+        "data: {longest: 5, alphabet: 4}\ntrainer: {max_steps: 0}\n");
   ASSERT_EQ(p.run({"train", "pairs.yaml", "--out", "pairs", "--quiet"}).status, 0);
-  const std::string source = p.run({"inspect", "pairs", "--attention", "abcd", "--layer", "encoder.block.0.attention"}).out;
+  const std::string source =
+      p.run({"inspect", "pairs", "--attention", "abcd", "--layer", "encoder.block.0.attention"}).out;
   EXPECT_NE(source.find(" \u2588 to 0.25"), std::string::npos) << source;
 }
 
@@ -98,7 +113,8 @@ TEST(Program, TokensAndSamplesDoNotDriveTheTerminal) {
   const Program p;
   write(p.folder / "text.yaml",
         "model: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 8}\n"
-        "data: {source: file, path: text.txt}\ntrainer: {max_steps: 2, sample_interval: 1, eval_interval: 0}\n");
+        "data: {source: file, path: text.txt}\ntrainer: {max_steps: 2, sample_interval: 1, eval_interval: "
+        "0}\n");
   std::string text;
   for (int i = 0; i < 200; ++i) text += "\x1b\r\x07\x1b";
   write(p.folder / "text.txt", text);
@@ -114,7 +130,8 @@ TEST(Program, TokensAndSamplesDoNotDriveTheTerminal) {
 std::string some_text(int64_t characters, uint64_t seed = 1) {
   std::string text;
   for (int64_t i = 0; i < characters; ++i)
-    text += "abcdefgh"[static_cast<size_t>(random_uniform(random_key(seed, "text"), static_cast<uint64_t>(i)) * 8)];
+    text += "abcdefgh"[static_cast<size_t>(random_uniform(random_key(seed, "text"),
+                                                          static_cast<uint64_t>(i)) * 8)];
   return text;
 }
 
@@ -136,8 +153,9 @@ TEST(Evaluate, TakesThePartThatTheRunHeldBack) {  // B44
   const double own = loss_in(p.run({"evaluate", "run"}));
   EXPECT_EQ(loss_in(p.run({"evaluate", "run", "--data", "text.txt"})), own);
   // And of a run on tales: 402 tokens at the end of 1,005, which are 50 blocks of 8 whole.
-  write(p.folder / "tales.yaml", "model: {n_layers: 1, n_heads: 2, d_model: 16, block_size: 8}\n"
-                                 "data: {characters: 2000, validation_fraction: 0.4}\ntrainer: {max_steps: 2}\n");
+  write(p.folder / "tales.yaml",
+        "model: {n_layers: 1, n_heads: 2, d_model: 16, block_size: 8}\n"
+        "data: {characters: 2000, validation_fraction: 0.4}\ntrainer: {max_steps: 2}\n");
   ASSERT_EQ(p.run({"train", "tales.yaml", "--out", "tales", "--quiet"}).status, 0);
   const std::string other = some_text(1002, 2);
   write(p.folder / "other.txt", other);
@@ -163,7 +181,8 @@ TEST(Evaluate, TheWholeOfAFileHoweverShort) {  // B44
     for (int64_t begin = 0; begin + 1 < length; begin += 8) {
       const int64_t end = std::min(begin + 8, length - 1);
       const auto part = [&](int64_t shift) {
-        return from<int32_t>({1, end - begin}, std::vector<int32_t>(ids.begin() + begin + shift, ids.begin() + end + shift));
+        return from<int32_t>({1, end - begin},
+                             std::vector<int32_t>(ids.begin() + begin + shift, ids.begin() + end + shift));
       };
       Context context;
       sum += loss_of(transformer, {part(0), part(1)}, context).sum.item();
@@ -171,13 +190,15 @@ TEST(Evaluate, TheWholeOfAFileHoweverShort) {  // B44
     EXPECT_NEAR(loss_in(p.run({"evaluate", "run", "--data", "short.txt", "--whole"})),
                 sum / static_cast<double>(length - 1), 2e-6) << length;
   }
-  expect_failure(p.run({"evaluate", "run", "--data", "short.txt"}), 2, {"validation split has 8 tokens", "--whole"});
+  expect_failure(p.run({"evaluate", "run", "--data", "short.txt"}), 2,
+                 {"validation split has 8 tokens", "--whole"});
   write(p.folder / "short.txt", "a");
   expect_failure(p.run({"evaluate", "run", "--data", "short.txt", "--whole"}), 2, {"has 1 tokens"});
   EXPECT_EQ(p.run({"evaluate", "run", "--whole"}).status, 2);
 }
 
-// What a checkpoint names may be anyone's: it is opened below the run, or if the checkpoint records what is in it (B78).
+// What a checkpoint names may be anyone's: it is opened below the run, or if the checkpoint records what is
+// in it (B78).
 TEST(Evaluate, APathInACheckpointIsNotFollowedAnywhereNorAnyTextQuoted) {
   const Program p;
   const auto save = [&](const std::string& folder, const std::string& path, bool record, int status) {
@@ -195,7 +216,8 @@ TEST(Evaluate, APathInACheckpointIsNotFollowedAnywhereNorAnyTextQuoted) {
     EXPECT_EQ(p.run({"evaluate", folder}).status, status) << path;
     std::filesystem::copy_file(p.folder / folder / "checkpoint.safetensors", p.folder / "here.safetensors",
                                std::filesystem::copy_options::overwrite_existing);
-    EXPECT_EQ(p.run({"evaluate", "here.safetensors"}).status, 0) << "the text is below the checkpoint's folder";
+    EXPECT_EQ(p.run({"evaluate", "here.safetensors"}).status, 0)
+        << "the text is below the checkpoint's folder";
     write(p.folder / path, some_text(998) + "Z\xe9");
     const Outcome o = p.run({"evaluate", folder});
     expect_failure(o, 2, {});
@@ -215,7 +237,8 @@ TEST(Resume, OtherDataIsRefusedUnlessItIsAccepted) {  // B43
   const Program p;
   write(p.folder / "text.yaml", kFileRun);
   write(p.folder / "text.txt", some_text(1000));
-  const auto resume = [&](const std::string& config, const std::string& run, std::vector<std::string> more = {}) {
+  const auto resume =
+      [&](const std::string& config, const std::string& run, std::vector<std::string> more = {}) {
     more.insert(more.begin(), {"train", config, "--out", run, "--resume"});
     return p.run(more);
   };
@@ -227,7 +250,8 @@ TEST(Resume, OtherDataIsRefusedUnlessItIsAccepted) {  // B43
   const std::string last = contents(RunFolder{p.folder / "run"}.last());
   for (const std::string setting : {"trainer.max_steps=12", "trainer.max_steps=10"})
     expect_failure(resume("text.yaml", "run", {"--set", setting}), 2,
-                   {"training is 780 tokens", "was 600 tokens", "validation is 520 tokens", "--accept-new-data"});
+                   {"training is 780 tokens", "was 600 tokens", "validation is 520 tokens",
+                    "--accept-new-data"});
   EXPECT_EQ(contents(RunFolder{p.folder / "run"}.last()), last);
   expect_failure(p.run({"evaluate", "run"}), 2, {"training is 780 tokens", "--data FILE"});
   // The same length with another letter, another split, and other sequences of a task that draws its own.
@@ -236,12 +260,15 @@ TEST(Resume, OtherDataIsRefusedUnlessItIsAccepted) {  // B43
   write(p.folder / "text.txt", some_text(1000));
   expect_failure(resume("text.yaml", "run", {"--set", "data.validation_fraction=0.3"}), 2,
                  {"data.validation_fraction is 0.3, was 0.4"});
-  write(p.folder / "reverse.yaml", "task: reverse\nmodel: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 8}\n"
+  write(p.folder / "reverse.yaml",
+        "task: reverse\nmodel: {n_layers: 1, n_heads: 1, d_model: 8, block_size: 8}\n"
                                    "data: {length: 4, alphabet: 4, evaluation_sequences: 4}\n"
                                    "trainer: {max_steps: 1, batch_size: 2}\n");
   ASSERT_EQ(p.run({"train", "reverse.yaml", "--out", "reverse", "--quiet"}).status, 0);
-  expect_failure(resume("reverse.yaml", "reverse", {"--set", "data.length=3"}), 2, {"data.length is 3, was 4"});
-  expect_failure(resume("reverse.yaml", "reverse", {"--set", "trainer.seed=2"}), 2, {"trainer.seed is 2, was 1"});
+  expect_failure(resume("reverse.yaml", "reverse", {"--set", "data.length=3"}), 2,
+                 {"data.length is 3, was 4"});
+  expect_failure(resume("reverse.yaml", "reverse", {"--set", "trainer.seed=2"}), 2,
+                 {"trainer.seed is 2, was 1"});
   // Moved, it is the same; new data that lacks a letter is read with the tokens of the run.
   std::filesystem::rename(p.folder / "text.txt", p.folder / "moved.txt");
   EXPECT_EQ(resume("text.yaml", "run", {"--set", "data.path=moved.txt"}).status, 0);
@@ -251,12 +278,14 @@ TEST(Resume, OtherDataIsRefusedUnlessItIsAccepted) {  // B43
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_NE(o.err.find("new data, so the best loss starts anew"), std::string::npos) << o.err;
   EXPECT_NE(Checkpoint(p.folder / "run").progress().best_loss, best);
-  EXPECT_EQ(resume("text.yaml", "run", {"--set", "trainer.max_steps=12"}).status, 0) << "accepted once, it is the run's";
+  EXPECT_EQ(resume("text.yaml", "run", {"--set", "trainer.max_steps=12"}).status, 0)
+      << "accepted once, it is the run's";
 }
 
 TEST(Resume, ACheckpointThatDoesNotSayItsDataGoesOn) {
   const Folder folder;
-  TinyRun old({"data.characters=20000"}), other({"data.characters=20000", "data.seed=2", "trainer.max_steps=25"});
+  TinyRun old({"data.characters=20000"}),
+      other({"data.characters=20000", "data.seed=2", "trainer.max_steps=25"});
   old.task->other_identity.emplace();
   old.train(folder / "run");
   EXPECT_EQ(other.train(folder / "run", true).progress.step, 25);
@@ -274,7 +303,8 @@ TEST(Program, APathThatIsNotUtf8IsRefusedWhereItWouldBeStored) {
   expect_failure(p.run({"train", config, "--out", "run"}), 2, {"data.path is not UTF-8 text"});
   EXPECT_FALSE(std::filesystem::exists(p.folder / "run"));
   expect_failure(p.run({"config", "check", config}), 2, {"data.path is not UTF-8 text"});
-  expect_failure(p.run({"train", "tiny.yaml", "--out", "run", "--set", "data.path=" + folder + "/text.txt"}), 2, {"UTF-8"});
+  expect_failure(p.run({"train", "tiny.yaml", "--out", "run", "--set", "data.path=" + folder + "/text.txt"}),
+                 2, {"UTF-8"});
   // Where no path is stored none is refused.
   const std::string run = folder + "/run";
   ASSERT_EQ(p.run({"train", folder + "/tiny.yaml", "--out", run, "--quiet"}).status, 0);

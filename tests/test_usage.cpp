@@ -11,11 +11,13 @@ TEST(Usage, AnUnknownWordIsNamedWithTheOneThatWasMeant) {
   expect_failure(p.run({"generate", "--max-token", "5", "run"}), 2,
                  {"bonsai generate has no option '--max-token'; did you mean --max-tokens?"});
   expect_failure(p.run({"train", "tiny.yaml", "--resum"}), 2, {"did you mean --resume?"});
-  expect_failure(p.run({"train", "tiny.yaml", "--thread=2"}), 2, {"has no option '--thread'; did you mean --threads?"});
+  expect_failure(p.run({"train", "tiny.yaml", "--thread=2"}), 2,
+                 {"has no option '--thread'; did you mean --threads?"});
   expect_failure(p.run({"train", "tiny.yaml", "--frobnicate"}), 2,
                  {"bonsai train has no option '--frobnicate'; see bonsai train --help"});
   expect_failure(p.run({"trian", "tiny.yaml"}), 2, {"bonsai has no command 'trian'; did you mean train?"});
-  expect_failure(p.run({"config", "chekc", "tiny.yaml"}), 2, {"bonsai config has no command 'chekc'; did you mean check?"});
+  expect_failure(p.run({"config", "chekc", "tiny.yaml"}), 2,
+                 {"bonsai config has no command 'chekc'; did you mean check?"});
   expect_failure(p.run({"config", "check", "tiny.yaml", "--sett", "a=1"}), 2, {"did you mean --set?"});
   expect_failure(p.run({"--versoin"}), 2, {"did you mean --version?"});
   expect_failure(p.run({"evaluate", "one", "two", "three"}), 2, {"bonsai evaluate has no use for 'two'"});
@@ -27,7 +29,8 @@ TEST(Usage, AnUnknownWordIsNamedWithTheOneThatWasMeant) {
 TEST(Usage, HelpShowsTypesAndDefaultsAndWhatIsTaken) {
   const Program p;
   const std::string generate = p.run({"generate", "--help"}).out;
-  for (const std::string part : {"--max-tokens INT=200", "--temperature FLOAT=1", "--top-k INT=0", "--prompt TEXT"})
+  for (const std::string part : {"--max-tokens INT=200", "--temperature FLOAT=1", "--top-k INT=0",
+                                 "--prompt TEXT"})
     EXPECT_NE(generate.find(part), std::string::npos) << part << ": " << generate;
   const std::string check = p.run({"config", "check", "--help"}).out;
   EXPECT_NE(check.find("--set KEY=VALUE "), std::string::npos) << check;
@@ -36,10 +39,12 @@ TEST(Usage, HelpShowsTypesAndDefaultsAndWhatIsTaken) {
   EXPECT_NE(p.run({"gradcheck", "--help"}).out.find("--tokens INT=4"), std::string::npos);
   expect_failure(p.run({"config", "check", "tiny.yaml", "--set", "model.n_layers=2", "model.n_heads=2"}), 2,
                  {"has no use for 'model.n_heads=2'"});
-  EXPECT_EQ(p.run({"config", "check", "tiny.yaml", "--set", "model.n_layers=3", "--set", "model.n_heads=1"}).status, 0);
+  EXPECT_EQ(p.run({"config", "check", "tiny.yaml", "--set", "model.n_layers=3", "--set",
+                   "model.n_heads=1"}).status, 0);
 }
 
-// B61: what was named wrongly is a wrong use; B56: a config and a checkpoint are told apart by what they hold.
+// B61: what was named wrongly is a wrong use; B56: a config and a checkpoint are told apart by what they
+// hold.
 TEST(Usage, AConfigIsNoCheckpointWhateverItsName) {
   const Program p;
   p.trained();
@@ -58,7 +63,8 @@ TEST(Usage, AConfigIsNoCheckpointWhateverItsName) {
   EXPECT_NE(p.run({"inspect", "model.yaml"}).out.find("step 4"), std::string::npos);
   for (const std::string command : {"train", "bench", "gradcheck", "audit"})
     expect_failure(p.run({command, "model.yaml"}), 2, {"model.yaml is a checkpoint, not a config"});
-  expect_failure(p.run({"config", "explain", checkpoint}), 2, {checkpoint + " is a checkpoint, not a config"});
+  expect_failure(p.run({"config", "explain", checkpoint}), 2,
+                 {checkpoint + " is a checkpoint, not a config"});
   for (const std::string command : {"evaluate", "generate", "inspect"})
     expect_failure(p.run({command, "runs/nope"}), 2, {"runs/nope"});
 }
@@ -69,17 +75,21 @@ TEST(Usage, AnotherDataSourceDropsTheKeysOfTheFirstWithANote) {
   std::string text(3000, 'a');
   text[0] = 'b';
   write(p.folder / "text.txt", text);
-  const Outcome file = p.run({"config", "check", BONSAI_SOURCE_DIR "/configs/toy_decoder.yaml", "--set", "data.source=file",
+  const Outcome file =
+      p.run({"config", "check", BONSAI_SOURCE_DIR "/configs/toy_decoder.yaml", "--set", "data.source=file",
                               "--set", "data.path=text.txt"});
   EXPECT_EQ(file.status, 0) << file.err;
   EXPECT_NE(file.err.find("data.characters of "), std::string::npos) << file.err;
   EXPECT_NE(file.err.find(" is left out"), std::string::npos) << file.err;
-  EXPECT_NE(file.out.find("path: " + (std::filesystem::canonical(p.folder.path()) / "text.txt").string()), std::string::npos)
+  EXPECT_NE(file.out.find("path: " + (std::filesystem::canonical(p.folder.path()) / "text.txt").string()),
+            std::string::npos)
       << "a path in --set is relative to the current folder: " << file.out;
-  const Outcome task = p.run({"config", "check", "tiny.yaml", "--set", "task=reverse", "--set", "data.length=4"});
+  const Outcome task =
+      p.run({"config", "check", "tiny.yaml", "--set", "task=reverse", "--set", "data.length=4"});
   EXPECT_EQ(task.status, 0) << task.err;
   EXPECT_NE(task.err.find("data.source of tiny.yaml is left out"), std::string::npos) << task.err;
-  const Outcome unset = p.run({"config", "check", "tiny.yaml", "--unset", "data.characters", "--unset", "data.source"});
+  const Outcome unset =
+      p.run({"config", "check", "tiny.yaml", "--unset", "data.characters", "--unset", "data.source"});
   EXPECT_NE(unset.out.find("characters: 1000000"), std::string::npos) << unset.out << unset.err;
   expect_failure(p.run({"config", "check", "tiny.yaml", "--unset", "data.seed"}), 2,
                  {"--unset data.seed: the file has no such key"});
@@ -115,7 +125,8 @@ TEST(Usage, AWrongVariableIsAWrongUse) {
   const Program p;
   const auto expect = [&](const char* name, const char* value, const std::string& words) {
     ::setenv(name, value, 1);
-    for (const auto& arguments : {std::vector<std::string>{"train", "tiny.yaml"}, {"config", "check", "tiny.yaml"}, {"doctor"}}) {
+    for (const auto& arguments : {std::vector<std::string>{"train", "tiny.yaml"},
+                                  {"config", "check", "tiny.yaml"}, {"doctor"}}) {
       const Outcome o = p.run(arguments);
       expect_failure(o, 2, {words});
       EXPECT_EQ(o.err.find("(in "), std::string::npos) << o.err;

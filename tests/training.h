@@ -90,7 +90,8 @@ inline RunConfig load_run(ConfigFile file, const std::vector<std::string>& setti
 // A config to measure speed with, its data drawn: "char".
 inline RunConfig bench_run(const std::string& name, const std::vector<std::string>& settings = {}) {
   RunConfig config =
-      load_run(ConfigFile(std::filesystem::path(BONSAI_SOURCE_DIR "/configs/bench") / (name + ".yaml")), settings);
+      load_run(ConfigFile(std::filesystem::path(BONSAI_SOURCE_DIR "/configs/bench") / (name + ".yaml")),
+               settings);
   prepare_data(config);
   return config;
 }

@@ -1,4 +1,5 @@
-// bonsai audit CONFIG: proves that no position of the model sees its future, another row, padding or another document.
+// bonsai audit CONFIG: proves that no position of the model sees its future, another row, padding or another
+// document.
 #include <fmt/format.h>
 
 #include "bonsai/tools/command.h"
@@ -8,16 +9,16 @@ namespace bonsai {
 
 void add_audit(CLI::App& program) {
   auto a = std::make_shared<ConfigArguments>();
-  CLI::App* command =
-      program.add_subcommand("audit",
-                             "prove that no position sees its future, another row, padding or another document, and "
-                             "that the key/value cache changes no text");
+  CLI::App* command = program.add_subcommand(
+      "audit",
+      "prove that no position sees its future, another row, padding or another document, and "
+      "that the key/value cache changes no text");
   a->add_to(*command);
   command->callback([a] {
     RunConfig config = a->load();
     prepare_data_or_vocabulary(config);
-    const std::vector<AuditReport> reports = audit_model(a->path, config.model, config.trainer.type(), AuditExtent::all,
-                                                         config.device.device());
+    const std::vector<AuditReport> reports =
+        audit_model(a->path, config.model, config.trainer.type(), AuditExtent::all, config.device.device());
     fmt::print("{}", text(reports));
     if (!passed(reports)) throw CLI::RuntimeError(1);
   });

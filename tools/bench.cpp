@@ -1,5 +1,5 @@
-// bonsai bench CONFIG: the time of the trainer's own step (draw the batch, forward, backward, clip, update, read
-// the loss), or of writing text.
+// bonsai bench CONFIG: the time of the trainer's own step (draw the batch, forward, backward, clip, update,
+// read the loss), or of writing text.
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

@@ -29,7 +29,8 @@ CLI::Option* add_each(CLI::App& command, const std::string& name, std::vector<st
 void check_memory(const RunConfig& config, Use use) {
   constexpr double kLayerBytes = 16 << 10;  // of the objects of a layer, beside its elements
   const bool training = use == Use::training;
-  const auto layers = static_cast<double>(config.model.n_layers) + static_cast<double>(config.model.n_encoder_layers);
+  const auto layers =
+      static_cast<double>(config.model.n_layers) + static_cast<double>(config.model.n_encoder_layers);
   // About sixteen vectors of d_model per token and layer are kept, and the logits twice.
   const double tokens =
       static_cast<double>(config.trainer.batch_size) * static_cast<double>(config.model.block_size);
@@ -40,9 +41,10 @@ void check_memory(const RunConfig& config, Use use) {
                         layers * kLayerBytes;
   const auto there = static_cast<double>(memory_limit());
   if (needed > there)
-    throw ConfigError(fmt::format("the model and a batch of {} x {} tokens need about {:.0f} bytes, but this machine "
-                                  "has {:.0f} for the program; make one of them smaller",
-                                  config.trainer.batch_size, config.model.block_size, needed, there));
+    throw ConfigError(
+        fmt::format("the model and a batch of {} x {} tokens need about {:.0f} bytes, but this machine "
+                    "has {:.0f} for the program; make one of them smaller",
+                    config.trainer.batch_size, config.model.block_size, needed, there));
 }
 
 CLI::Validator whole_number(int64_t least) {
@@ -80,7 +82,8 @@ CLI::Validator device_name() {
         constexpr std::string_view kNumbered = "cuda:";
         if (text == "cpu" || text == "cuda") return std::string();
         const std::string index = text.starts_with(kNumbered) ? text.substr(kNumbered.size()) : "";
-        const bool number = !index.empty() && index.size() <= 3 && index.find_first_not_of("0123456789") == index.npos;
+        const bool number =
+            !index.empty() && index.size() <= 3 && index.find_first_not_of("0123456789") == index.npos;
         if (number && std::stoi(index) <= std::numeric_limits<int8_t>::max()) return std::string();
         return fmt::format("must be cpu, cuda or cuda:N with N from 0 to 127, got '{}'", text);
       },
@@ -89,12 +92,15 @@ CLI::Validator device_name() {
 
 CLI::Option* ConfigArguments::add_to(CLI::App& command) {
   CLI::Option* config = command.add_option("config", path, "YAML file")->required()->check(not_empty());
-  add_each(command, "--set", settings,
-           "change a key: model.n_layers=2; a relative path is relative to the current folder; may be repeated")
+  add_each(
+      command, "--set", settings,
+      "change a key: model.n_layers=2; a relative path is relative to the current folder; may be repeated")
       ->type_name("KEY=VALUE");
-  add_each(command, "--unset", removed, "take a key out of the file, so that its default holds; may be repeated")
+  add_each(command, "--unset", removed,
+           "take a key out of the file, so that its default holds; may be repeated")
       ->type_name("KEY");
-  command.add_option("--device", device, "cpu, cuda or cuda:N: device.type and device.index")->check(device_name());
+  command.add_option("--device", device, "cpu, cuda or cuda:N: device.type and device.index")
+      ->check(device_name());
   command.add_option_function<int64_t>("--threads", [this](const int64_t& n) { threads = n; },
                                        "device.threads; 0 takes one per usable processor")
       ->transform(whole_number(0));
@@ -120,9 +126,11 @@ RunConfig ConfigArguments::load() const {
   check_memory(config);
   config.data->resolve(std::filesystem::path(path).parent_path());
   for (const ConfigKey& key : config_keys(config))
-    if (const auto* text = std::get_if<std::string>(&key.value); text && find_bad_byte(*text) != std::string::npos)
-      throw ConfigError(fmt::format("{}: {} is not UTF-8 text, which a checkpoint could not keep; rename the folder or file",
-                                    path, key.path));
+    if (const auto* text = std::get_if<std::string>(&key.value);
+        text && find_bad_byte(*text) != std::string::npos)
+      throw ConfigError(fmt::format(
+          "{}: {} is not UTF-8 text, which a checkpoint could not keep; rename the folder or file", path,
+          key.path));
   if (config.device.threads > 0) set_threads(static_cast<int>(config.device.threads));
   return config;
 }
@@ -145,7 +153,8 @@ CLI::Option* add_device(CLI::App& command, Device& device) {
     if (text != "cpu") device.type = Device::cuda;
     if (colon != std::string::npos) device.index = static_cast<int8_t>(std::stoi(text.substr(colon + 1)));
   };
-  return command.add_option_function<std::string>("--device", read, "cpu, cuda or cuda:N")->check(device_name());
+  return command.add_option_function<std::string>("--device", read, "cpu, cuda or cuda:N")
+      ->check(device_name());
 }
 
 LoadedModel::LoadedModel(const std::string& path, Device device)
@@ -176,8 +185,8 @@ std::vector<int32_t> written_by(LoadedModel& model, const Batch& batch, int64_t 
   const auto begin = batch.inputs.span<int32_t>();
   count = std::min(count, task.answer_length(batch, model.transformer.config().block_size));
   return generate(
-      model.transformer, {begin.begin(), begin.end()}, count, options, [end](int32_t id) { return id != end; },
-      source_of(batch));
+      model.transformer, {begin.begin(), begin.end()}, count, options,
+      [end](int32_t id) { return id != end; }, source_of(batch));
 }
 
 }  // namespace bonsai

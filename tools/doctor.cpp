@@ -32,8 +32,8 @@ void add_doctor(CLI::App& program) {
                std::isinf(limits.quota) ? "no quota" : fmt::format("a quota of {:.4g}", limits.quota));
     fmt::print("memory      at most {:.1f} GiB\n", static_cast<double>(memory_limit()) / (1 << 30));
     fmt::print("threads     {}\n", threads());
-    fmt::print("kernels     {} (built for {}; this processor runs {})\n", cpu.level, fmt::join(cpu.levels, ", "),
-               fmt::join(cpu.runnable, ", "));
+    fmt::print("kernels     {} (built for {}; this processor runs {})\n", cpu.level,
+               fmt::join(cpu.levels, ", "), fmt::join(cpu.runnable, ", "));
     fmt::print("BLAS        {}\n", cpu.blas);
     fmt::print("products    {}\n", cpu.products);
     const CudaInfo cuda = cuda_info();

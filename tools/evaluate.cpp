@@ -17,13 +17,14 @@ bool is_below(const fs::path& path, const fs::path& folder) {
   return std::mismatch(above.begin(), above.end(), below.begin(), below.end()).first == above.end();
 }
 
-// A checkpoint may come from anyone and name any file. One that does not lie below the run is opened only if the
-// checkpoint also records what must be in it.
+// A checkpoint may come from anyone and name any file. One that does not lie below the run is opened only if
+// the checkpoint also records what must be in it.
 void check_data_file(const LoadedModel& model, const fs::path& folder, const fs::path& file) {
   if (file.empty()) return;
   if (!model.checkpoint.records_data() && !is_below(file, folder))
-    throw ConfigError(fmt::format("{} names {}, which is not below {}; name the text to evaluate by --data FILE",
-                                  model.checkpoint.file().string(), file.string(), folder.string()));
+    throw ConfigError(
+        fmt::format("{} names {}, which is not below {}; name the text to evaluate by --data FILE",
+                    model.checkpoint.file().string(), file.string(), folder.string()));
   if (!fs::exists(file))
     throw ConfigError(fmt::format("{}: its data {} is not there; name the text to evaluate by --data FILE",
                                   model.checkpoint.file().string(), file.string()));
@@ -37,8 +38,9 @@ void prepare_own_data(const LoadedModel& model, const fs::path& path, RunConfig&
   check_data_file(model, folder, config.data->file());
   prepare_data(config, checkpoint.tokenizer());
   if (const std::string why = checkpoint.data_changes(*config.data); !why.empty())
-    throw ConfigError(fmt::format("{}: its data is not what it was trained on: {}; --data FILE evaluates any text",
-                                  checkpoint.file().string(), why));
+    throw ConfigError(
+        fmt::format("{}: its data is not what it was trained on: {}; --data FILE evaluates any text",
+                    checkpoint.file().string(), why));
 }
 
 }  // namespace
@@ -51,11 +53,14 @@ void add_evaluate(CLI::App& program) {
   };
   auto a = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("evaluate", "validation loss of a trained model");
-  command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")->required()->check(not_empty());
+  command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")
+      ->required()
+      ->check(not_empty());
   CLI::Option* data =
       command
-          ->add_option("--data", a->data,
-                       "a text file: the end of it is evaluated, data.validation_fraction of the run as in training")
+          ->add_option(
+              "--data", a->data,
+              "a text file: the end of it is evaluated, data.validation_fraction of the run as in training")
           ->check(not_empty());
   command->add_flag("--whole", a->whole, "all of that file, however short")->needs(data);
   add_device(*command, a->device);

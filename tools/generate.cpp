@@ -15,15 +15,21 @@ void add_generate(CLI::App& program) {
   };
   auto a = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("generate", "write text with a trained model");
-  command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")->required()->check(not_empty());
+  command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")
+      ->required()
+      ->check(not_empty());
   command->add_option("--prompt", a->prompt,
                       "text to go on from, a line break where it is not given; or the source to answer");
   command->add_option("--max-tokens", a->max_tokens, "tokens to write")->transform(whole_number(0));
-  command->add_option("--temperature", a->options.temperature, "0 always takes the most likely token")->check(number(between(0, 1e30)));
-  command->add_option("--top-k", a->options.top_k, "only the k most likely tokens; 0 for all")->transform(whole_number(0));
-  command->add_option("--top-p", a->options.top_p, "only the most likely tokens that together have this share")
+  command->add_option("--temperature", a->options.temperature, "0 always takes the most likely token")
+      ->check(number(between(0, 1e30)));
+  command->add_option("--top-k", a->options.top_k, "only the k most likely tokens; 0 for all")
+      ->transform(whole_number(0));
+  command
+      ->add_option("--top-p", a->options.top_p, "only the most likely tokens that together have this share")
       ->check(number(between(1e-9, 1)));
-  command->add_option("--min-p", a->options.min_p, "only tokens with this share of the most likely one's")->check(number(between(0, 1)));
+  command->add_option("--min-p", a->options.min_p, "only tokens with this share of the most likely one's")
+      ->check(number(between(0, 1)));
   command->add_option("--seed", a->options.seed, "of the choices")->transform(whole_number(0));
   add_device(*command, a->device);
   command->callback([a] {

@@ -1,4 +1,5 @@
-// bonsai gradcheck CONFIG: the gradients of the whole model and of each layer in float64, against differences.
+// bonsai gradcheck CONFIG: the gradients of the whole model and of each layer in float64, against
+// differences.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +13,8 @@ namespace bonsai {
 namespace {
 
 bool has_path(const Module& module, const std::string& path) {
-  return module.path() == path ||
-         std::any_of(module.children().begin(), module.children().end(), [&](const Module* m) { return has_path(*m, path); });
+  return module.path() == path || std::any_of(module.children().begin(), module.children().end(),
+                                              [&](const Module* m) { return has_path(*m, path); });
 }
 
 Tensor some_ids(const char* name, int64_t time, int64_t vocabulary, Device device) {
@@ -57,7 +58,9 @@ void add_gradcheck(CLI::App& program) {
         fmt::print(" checked with one of {} blocks", model.n_layers);
         model.n_layers = 1, model.n_encoder_layers = std::min<int64_t>(1, model.n_encoder_layers);
       }
-      if (model.vocab_size > kTokens) fmt::print("{} of {} tokens", a->layer.empty() ? " and 1024" : " checked with 1024", model.vocab_size);
+      if (model.vocab_size > kTokens)
+        fmt::print("{} of {} tokens", a->layer.empty() ? " and 1024" : " checked with 1024",
+                   model.vocab_size);
       fmt::print("\n");
       model.vocab_size = std::min(kTokens, model.vocab_size);
     }

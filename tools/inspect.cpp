@@ -47,13 +47,15 @@ void print_heat_map(const std::string& title, const std::vector<std::string>& qu
   const size_t n = keys.size();
   const double most = *std::max_element(weights.begin(), weights.end());
   fmt::print("{}  (", title);
-  for (int i = 1; i <= 4; ++i) fmt::print("{} to {:.3g}{}", kShades[i], most * i / 4, i < 4 ? ", " : ")\n    ");
+  for (int i = 1; i <= 4; ++i)
+    fmt::print("{} to {:.3g}{}", kShades[i], most * i / 4, i < 4 ? ", " : ")\n    ");
   for (const std::string& key : keys) fmt::print("{} ", key);
   fmt::print("\n");
   for (size_t i = 0; i < queries.size(); ++i) {
     fmt::print("  {} ", queries[i]);
     for (const double w : weights.subspan(i * n, n)) {
-      const char* shade = kShades[static_cast<size_t>(std::min(4.0, std::ceil(4 * w / std::max(most, 1e-30) - 1e-9)))];
+      const char* shade =
+          kShades[static_cast<size_t>(std::min(4.0, std::ceil(4 * w / std::max(most, 1e-30) - 1e-9)))];
       fmt::print("{}{}", shade, shade);
     }
     fmt::print("\n");
@@ -155,8 +157,9 @@ void add_inspect(CLI::App& program) {
       if (!a->text.empty()) return print_attention(model, a->text, a->layer, a->json);
       const Progress& progress = model.checkpoint.progress();
       fmt::print("{}: step {}, {}\n\n", model.checkpoint.file().string(), progress.step,
-                 std::isfinite(progress.best_loss) ? fmt::format("best validation loss {:.4f}", progress.best_loss)
-                                                   : "not evaluated yet");
+                 std::isfinite(progress.best_loss)
+                     ? fmt::format("best validation loss {:.4f}", progress.best_loss)
+                     : "not evaluated yet");
       print_model(model.transformer, model.checkpoint.config());
     }
   });

@@ -62,7 +62,8 @@ Pending pending(const Metadata& metadata, const std::string& file) {
   const auto at = metadata.find("pending");
   if (at == metadata.end()) return Pending::nothing;
   const auto* found = std::find(std::begin(kPending), std::end(kPending), at->second);
-  check(found != std::end(kPending), file, "pending is '{}', which this version does not know", escaped(at->second));
+  check(found != std::end(kPending), file, "pending is '{}', which this version does not know",
+        escaped(at->second));
   return static_cast<Pending>(found - kPending);
 }
 
@@ -89,8 +90,9 @@ std::filesystem::path find_file(const std::filesystem::path& path) {
     if (std::filesystem::is_regular_file(candidate)) return candidate;
   check(!(is_run({path}) && std::filesystem::exists(RunFolder{path}.config())), path.string(),
         "is a run that has no checkpoint yet; wait for its first, or see trainer.checkpoint_interval");
-  throw ConfigError(path.string() +
-                    " is no checkpoint: neither a file, nor a folder with checkpoint.safetensors, nor a run folder");
+  throw ConfigError(
+      path.string() +
+      " is no checkpoint: neither a file, nor a folder with checkpoint.safetensors, nor a run folder");
 }
 
 }  // namespace
@@ -154,8 +156,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(find_file(path
   config_ = ConfigFile::from_text(text(metadata, "config", name), name + " (config)").read<RunConfig>();
   const DType dtype = config_.trainer.type();
   for (const auto& [tensor, value] : tensors_)
-    check(value.dtype() == dtype, name, "tensor {} is {}, but a run of {} stores nothing else than that", in_quotes(tensor),
-          name_of(value.dtype()), name_of(dtype));
+    check(value.dtype() == dtype, name, "tensor {} is {}, but a run of {} stores nothing else than that",
+          in_quotes(tensor), name_of(value.dtype()), name_of(dtype));
   tokenizer_ = Tokenizer::from_serialised(text(metadata, "tokenizer", name));
   data_ = data_identity(metadata, name);
   check(tokenizer_->vocab_size() == config_.model.vocab_size, name,
@@ -175,7 +177,8 @@ std::string Checkpoint::data_changes(const Task& task) const {
   };
   for (const auto& [name, any] : names)
     if (value(data_, name) != value(now, name))
-      changes.push_back(fmt::format("{} is {}, was {}", escaped(name), escaped(value(now, name)), escaped(value(data_, name))));
+      changes.push_back(fmt::format("{} is {}, was {}", escaped(name), escaped(value(now, name)),
+                                    escaped(value(data_, name))));
   return fmt::format("{}", fmt::join(changes, "; "));
 }
 
@@ -187,8 +190,8 @@ Build Checkpoint::build(Device device) const {
 
 const Tensor& Checkpoint::tensor_for(const std::string& name, const Shape& shape) const {
   const auto at = tensors_.find(name);
-  check(at != tensors_.end() && at->second.shape() == shape, path_.string(), "has no tensor {} {}, which its model needs",
-        name, shape);
+  check(at != tensors_.end() && at->second.shape() == shape, path_.string(),
+        "has no tensor {} {}, which its model needs", name, shape);
   return at->second;
 }
 

@@ -18,7 +18,8 @@ struct Progress {
   Pending pending = Pending::nothing;
 };
 
-// The metadata's "format". `bonsai convert` rewrites files of the first format, which had other names for some keys.
+// The metadata's "format". `bonsai convert` rewrites files of the first format, which had other names for
+// some keys.
 inline const std::string kCheckpointFormat = "bonsai checkpoint 2", kFirstFormat = "bonsai checkpoint 1";
 
 // Written to a temporary name, synced and renamed: a kill leaves this one or the one before.
@@ -28,8 +29,8 @@ void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const 
 std::string checkpoint_checksum(const std::map<std::string, Tensor>& tensors,
                                 const std::map<std::string, std::string>& metadata);
 
-// Whether a file is one, or a damaged one, by what it holds: one of its first eight bytes, the length of its header, is
-// zero, as none of a config is.
+// Whether a file is one, or a damaged one, by what it holds: one of its first eight bytes, the length of its
+// header, is zero, as none of a config is.
 bool is_checkpoint_file(const std::filesystem::path& path);
 
 // A checkpoint that was read and found whole: an Error says what is missing or damaged.
@@ -44,12 +45,12 @@ class Checkpoint {
   const Progress& progress() const { return progress_; }
   // Whether it says what its run was trained on, which older files do not.
   bool records_data() const { return !data_.empty(); }
-  // What of this prepared data is other than what the run was trained on, in words; empty where all is the same, or
-  // nothing is recorded.
+  // What of this prepared data is other than what the run was trained on, in words; empty where all is the
+  // same, or nothing is recorded.
   std::string data_changes(const Task& task) const;
 
-  // The root for a model of config(). The model is refused at its first parameter that the file does not have, before
-  // memory is asked for it: a config may claim any size. This checkpoint outlives the building.
+  // The root for a model of config(). The model is refused at its first parameter that the file does not
+  // have, before memory is asked for it: a config may claim any size. This checkpoint outlives the building.
   Build build(Device device = {}) const;
 
   // A file of another model is an Error, and then nothing has changed.

@@ -14,17 +14,19 @@ std::string misfit(const ScheduleConfig& s, const TrainerConfig& trainer, double
     return fmt::format("schedule.warmup_steps {} is more than trainer.max_steps {}; lower it or leave it out",
                        s.warmup_steps, trainer.max_steps);
   if (s.learning_rate * weight_decay > 1)  // AdamW multiplies weights by 1 minus this
-    return fmt::format("schedule.learning_rate {} times optimizer.weight_decay {} is more than 1, so a step would "
-                       "reverse the sign of every weight; lower one of them",
-                       s.learning_rate, weight_decay);
+    return fmt::format(
+        "schedule.learning_rate {} times optimizer.weight_decay {} is more than 1, so a step would "
+        "reverse the sign of every weight; lower one of them",
+        s.learning_rate, weight_decay);
   return "";
 }
 
 std::string misfit(const TrainerConfig& t) {
   if (t.max_steps > 0 && t.early_stop > 0 && (t.eval_interval == 0 || t.eval_interval >= t.max_steps))
-    return fmt::format("trainer.early_stop {} needs evaluations during the run, but trainer.eval_interval is {}{}",
-                       t.early_stop, t.eval_interval,
-                       t.eval_interval == 0 ? "" : fmt::format(" and trainer.max_steps {}", t.max_steps));
+    return fmt::format(
+        "trainer.early_stop {} needs evaluations during the run, but trainer.eval_interval is {}{}",
+        t.early_stop, t.eval_interval,
+        t.eval_interval == 0 ? "" : fmt::format(" and trainer.max_steps {}", t.max_steps));
   if (const int64_t window = t.halving_window(); t.max_steps > 0 && t.mark_halving && t.log_interval > window)
     return fmt::format("trainer.mark_halving compares losses {} steps apart, but trainer.log_interval is {}; "
                        "lower it to at most {}",
@@ -37,8 +39,9 @@ std::string misfit(const TrainerConfig& t) {
 std::string misfit(const RunConfig& c) {
   if (const std::string why = misfit(c.model); !why.empty()) return "model: " + why;
   if (c.data && c.data->has_source() != (c.model.n_encoder_layers > 0))
-    return fmt::format("model.n_encoder_layers is {}, but the task {} has {}", c.model.n_encoder_layers, c.task,
-                       c.data->has_source() ? "a source, which needs an encoder" : "no source for an encoder");
+    return fmt::format(
+        "model.n_encoder_layers is {}, but the task {} has {}", c.model.n_encoder_layers, c.task,
+        c.data->has_source() ? "a source, which needs an encoder" : "no source for an encoder");
   if (const std::string why = misfit(c.trainer); !why.empty()) return why;
   return misfit(c.schedule, c.trainer, c.optimizer.weight_decay);
 }

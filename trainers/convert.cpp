@@ -24,8 +24,8 @@ std::string converted_config(const std::string& text, const std::string& name) {
 bool convert_checkpoint(const fs::path& path) {
   const SafetensorsFile file(path);
   auto metadata = file.metadata();
-  check(metadata.contains("format") && metadata.contains("config") && metadata.contains("checksum"), path.string(),
-        "is not a checkpoint of Bonsai");
+  check(metadata.contains("format") && metadata.contains("config") && metadata.contains("checksum"),
+        path.string(), "is not a checkpoint of Bonsai");
   if (metadata["format"] != kFirstFormat) return false;
   std::map<std::string, Tensor> tensors;
   for (const std::string& name : file.names()) tensors[name] = file.read(name);

@@ -15,7 +15,8 @@ namespace {
 Context reading(Transformer& model, const Source& source) {
   Context context;
   const Device device = model.build().device;
-  context.source = {source.ids.to(device), source.features.to(device), source.padding_mask.to(device), source.segment_ids.to(device)};
+  context.source = {source.ids.to(device), source.features.to(device), source.padding_mask.to(device),
+                    source.segment_ids.to(device)};
   if (model.encoder) context.source.features = model.encode(context);
   return context;
 }
@@ -30,8 +31,8 @@ Tensor tokens_from(const std::vector<std::vector<int32_t>>& rows, int64_t begin,
 
 // A token may be ruled out by a logit of -infinity; the others must be numbers.
 void check_logits(const char* who, std::span<const double> logits) {
-  check(std::none_of(logits.begin(), logits.end(), [](double v) { return std::isnan(v) || v == INFINITY; }), who,
-        "the model gives logits that are not finite; it has diverged, use an earlier checkpoint");
+  check(std::none_of(logits.begin(), logits.end(), [](double v) { return std::isnan(v) || v == INFINITY; }),
+        who, "the model gives logits that are not finite; it has diverged, use an earlier checkpoint");
 }
 
 }  // namespace

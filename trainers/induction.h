@@ -1,4 +1,5 @@
-// A random block of random length, again and again: who has seen a token before knows what follows it. A model of two
+// A random block of random length, again and again: who has seen a token before knows what follows it. A
+// model of two
 // layers learns to look for it; one of one layer cannot.            Olsson et al. 2022, arXiv:2209.11895
 #pragma once
 
@@ -6,8 +7,9 @@
 
 namespace bonsai {
 
-// The loss is over the second half of the sequence, where every token's successor has been shown before. Blocks are drawn anew for
-// every batch; a quarter of the lengths is kept for validation, so that neither a length nor a block of it was trained.
+// The loss is over the second half of the sequence, where every token's successor has been shown before.
+// Blocks are drawn anew for every batch; a quarter of the lengths is kept for validation, so that neither a
+// length nor a block of it was trained.
 class Induction final : public Task {
  public:
   std::string name() const override { return "induction"; }

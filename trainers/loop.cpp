@@ -139,9 +139,9 @@ class Run {
           file.string());
     const std::string other_data = checkpoint.data_changes(*config_.data);
     if (!other_data.empty() && !accept_new_data_)
-      throw ConfigError(
-          fmt::format("{}: the data is not what the run was trained on: {}; --accept-new-data goes on with it",
-                      file.string(), other_data));
+      throw ConfigError(fmt::format(
+          "{}: the data is not what the run was trained on: {}; --accept-new-data goes on with it",
+          file.string(), other_data));
     checkpoint.load(trainer_);
     progress() = checkpoint.progress();
     saved_ = file == folder_.last();
@@ -160,8 +160,8 @@ class Run {
                        fmt::join(told, "\n  "));
   }
 
-  // What is left of the step after a part of it, and that it is not saved yet. A resumed run that comes to nothing of
-  // this leaves config.yaml as it was.
+  // What is left of the step after a part of it, and that it is not saved yet. A resumed run that comes to
+  // nothing of this leaves config.yaml as it was.
   void changed(Pending left) {
     progress().pending = left;
     saved_ = false;
@@ -285,7 +285,8 @@ class Run {
                               fmt::join(names, ", ")));
   }
 
-  // The one place that looks at the outside, between units of work: at signals, and once a second at the folder.
+  // The one place that looks at the outside, between units of work: at signals, and once a second at the
+  // folder.
   void poll() {
     if (const int signal = InterruptScope::signal()) throw Interrupted{signal};
     const auto now = std::chrono::steady_clock::now();
@@ -331,8 +332,8 @@ RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool r
   check_run_folder(folder, resume);
   open_device(config.device.device());
   if (config.trainer.audit) {
-    const std::vector<AuditReport> reports = audit_model("of the model", config.model, config.trainer.type(), AuditExtent::quick,
-                                                         config.device.device());
+    const std::vector<AuditReport> reports = audit_model("of the model", config.model, config.trainer.type(),
+                                                         AuditExtent::quick, config.device.device());
     check(passed(reports), "train",
           "the model failed its audit: {}trainer.audit=false would skip this",
           text(reports));

@@ -12,7 +12,8 @@ struct RunSummary {
   int interrupted_by = 0;  // the signal
 };
 
-// Reads the data, a ConfigError where there is none that will do, and gives the model its vocabulary where the file names none (0).
+// Reads the data, a ConfigError where there is none that will do, and gives the model its vocabulary where
+// the file names none (0).
 void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer = {});
 
 // Trains until max_steps, early stop or a signal, in a folder that passes check_run_folder. To resume, the

@@ -13,12 +13,14 @@ namespace bonsai {
 
 class Metrics {
  public:
-  // Drops the lines that a run at `progress` will write again. ConfigError if the file has text, but no line of a run.
+  // Drops the lines that a run at `progress` will write again. ConfigError if the file has text, but no line
+  // of a run.
   Metrics(const std::filesystem::path& path, const Progress& progress);
 
   void write(const nlohmann::ordered_json& object);
 
-  // The step that was logged last, if it is the first with at most half the loss of `window` steps before; else 0.
+  // The step that was logged last, if it is the first with at most half the loss of `window` steps before;
+  // else 0.
   int64_t halving(int64_t window) const;
 
  private:

@@ -16,7 +16,9 @@ Optimizer::Optimizer(ParameterArena& arena, const OptimizerConfig& config)
   pool(state_.device()).memory().copy(on_device(), &start, sizeof start);
 }
 
-void Optimizer::add_loss(const Tensor& sum, bool first) { kernels(sum).add_loss(view(sum), first, on_device()); }
+void Optimizer::add_loss(const Tensor& sum, bool first) {
+  kernels(sum).add_loss(view(sum), first, on_device());
+}
 
 kernel::StepState Optimizer::step(int64_t step, double learning_rate, int64_t tokens) {
   const auto correction = [&](double beta) { return 1 - std::pow(beta, static_cast<double>(step + 1)); };
@@ -27,8 +29,8 @@ kernel::StepState Optimizer::step(int64_t step, double learning_rate, int64_t to
                  correction(config_.beta_2), on_device());
   k.gradient_norm(view(gradients), config_.clip_norm, on_device());
   k.adamw(view(gradients),
-          {config_.beta_1, config_.beta_2, config_.eps, config_.weight_decay, arena_.decayed()}, on_device(), mut(values),
-          mut(m_), mut(v_));
+          {config_.beta_1, config_.beta_2, config_.eps, config_.weight_decay, arena_.decayed()}, on_device(),
+          mut(values), mut(m_), mut(v_));
   return state();
 }
 

@@ -13,8 +13,9 @@ class Optimizer {
 
   // Adds the loss of a micro-batch, summed over its tokens, to that of the step; the first begins it.
   void add_loss(const Tensor& sum, bool first);
-  // Divides the gradients by the number of tokens they are a sum over, clips their norm and updates. Where the
-  // loss or the norm is not finite nothing changes. Steps count from 0. The state is all that is read from the device.
+  // Divides the gradients by the number of tokens they are a sum over, clips their norm and updates. Where
+  // the loss or the norm is not finite nothing changes. Steps count from 0. The state is all that is read
+  // from the device.
   kernel::StepState step(int64_t step, double learning_rate, int64_t tokens);
   kernel::StepState state() const;
 

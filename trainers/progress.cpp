@@ -11,7 +11,8 @@ namespace {
 
 std::string clock_text(double seconds) {
   const auto s = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);
-  return s < 3600 ? fmt::format("{}:{:02}", s / 60, s % 60) : fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+  return s < 3600 ? fmt::format("{}:{:02}", s / 60, s % 60)
+                  : fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
 // Asked again for each line: it may have changed. A terminal that does not know its width cuts nothing.
@@ -28,7 +29,11 @@ void say(const std::string& text) {
 }
 
 ProgressLine::ProgressLine(int64_t max_steps, int64_t first_step, double floor, bool quiet)
-    : max_steps_(max_steps), first_step_(first_step), floor_(floor), quiet_(quiet), terminal_(isatty(STDERR_FILENO)) {}
+    : max_steps_(max_steps),
+      first_step_(first_step),
+      floor_(floor),
+      quiet_(quiet),
+      terminal_(isatty(STDERR_FILENO)) {}
 
 ProgressLine::~ProgressLine() {
   if (drawn_) say("\n");
@@ -39,7 +44,9 @@ void ProgressLine::clear() {
   drawn_ = false;
 }
 
-double ProgressLine::tokens_per_second() const { return static_cast<double>(tokens_) / std::max(1e-9, seconds()); }
+double ProgressLine::tokens_per_second() const {
+  return static_cast<double>(tokens_) / std::max(1e-9, seconds());
+}
 
 void ProgressLine::step(int64_t done, const StepResult& result) {
   tokens_ += result.tokens;
@@ -47,10 +54,12 @@ void ProgressLine::step(int64_t done, const StepResult& result) {
   const double since = std::chrono::duration<double>(now - last_).count();
   if (quiet_ || (since < (terminal_ ? 0.1 : 5.0) && done < max_steps_)) return;
   last_ = now;
-  const double left = seconds() / static_cast<double>(done - first_step_) * static_cast<double>(max_steps_ - done);
+  const double left =
+      seconds() / static_cast<double>(done - first_step_) * static_cast<double>(max_steps_ - done);
   const std::string floor = std::isnan(floor_) ? "" : fmt::format(" (floor {:.3f})", floor_);
-  const std::string text = fmt::format("step {}/{}  loss {:.3f}{}  {:.1f}k tokens/s  {} left", done, max_steps_, result.loss,
-                                       floor, tokens_per_second() / 1000, clock_text(left));
+  const std::string text =
+      fmt::format("step {}/{}  loss {:.3f}{}  {:.1f}k tokens/s  {} left", done, max_steps_, result.loss,
+                  floor, tokens_per_second() / 1000, clock_text(left));
   say(terminal_ ? "\r\x1b[K" + text.substr(0, terminal_width() - 1) : text + "\n");
   drawn_ = terminal_;
 }

@@ -15,8 +15,8 @@ struct RunFolder {
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
   std::filesystem::path last() const { return path / "checkpoints/last/checkpoint.safetensors"; }
   std::filesystem::path best() const { return path / "checkpoints/best/checkpoint.safetensors"; }
-  // What a resumed run goes on from: the last, or the best, where a kill before the first regular checkpoint left only
-  // that; empty where there is none.
+  // What a resumed run goes on from: the last, or the best, where a kill before the first regular checkpoint
+  // left only that; empty where there is none.
   std::filesystem::path newest() const;
 };
 
@@ -26,12 +26,12 @@ inline const std::string kWrittenByTrain =
 
 bool is_run(const RunFolder& folder);
 
-// ConfigError if a run may not write there: a new one to a folder that exists; a resumed one to a folder that is
-// missing, is not a run, or has links or special files in the place of a run's own.
+// ConfigError if a run may not write there: a new one to a folder that exists; a resumed one to a folder that
+// is missing, is not a run, or has links or special files in the place of a run's own.
 void check_run_folder(const RunFolder& folder, bool resume);
 
-// Makes the folder of a new run. If several processes ask for one folder, one of them gets it; if they ask for a
-// numbered one, each gets its own. A folder to resume is checked.
+// Makes the folder of a new run. If several processes ask for one folder, one of them gets it; if they ask
+// for a numbered one, each gets its own. A folder to resume is checked.
 RunFolder claim(const RunFolder& folder, bool resume);
 
 }  // namespace bonsai

@@ -5,8 +5,8 @@
 
 namespace bonsai {
 
-// Letters of a random length, to be written backwards or in order, with a sign at the end. The decoder begins with
-// `|` and ends with `~`: of the source cab, sorted, it writes abc~.
+// Letters of a random length, to be written backwards or in order, with a sign at the end. The decoder begins
+// with `|` and ends with `~`: of the source cab, sorted, it writes abc~.
 class Seq2Seq final : public Task {
  public:
   std::string name() const override { return "seq2seq"; }

@@ -35,7 +35,9 @@ Batch Task::prompt(const Tokenizer& tokenizer, const std::string& text) const {
 
 int64_t Task::answer_length(const Batch&, int64_t) const { return std::numeric_limits<int64_t>::max(); }
 
-Source source_of(const Batch& batch) { return {.ids = batch.source, .padding_mask = batch.source_padding_mask}; }
+Source source_of(const Batch& batch) {
+  return {.ids = batch.source, .padding_mask = batch.source_padding_mask};
+}
 
 LossSum loss_of(Transformer& model, const Batch& batch, Context& context) {
   LossSum loss;

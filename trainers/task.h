@@ -28,7 +28,8 @@ struct Evaluation {
   double exact_match = NAN;  // share of sequences answered without a mistake, where the task has answers
 };
 
-// What determines a task's data, by name: "validation_fraction" is "0.1", "training" "900 tokens, checksum ...".
+// What determines a task's data, by name: "validation_fraction" is "0.1", "training" "900 tokens, checksum
+// ...".
 using DataIdentity = std::map<std::string, std::string>;
 
 class Task {
@@ -41,13 +42,13 @@ class Task {
   virtual void resolve(const std::filesystem::path&) {}
   // The file that prepare() reads; empty where it reads none.
   virtual std::filesystem::path file() const { return {}; }
-  // prepare() will read this file, and only to evaluate on it: on the part of it that training would hold back, or on the
-  // whole. A ConfigError where the task reads no file.
+  // prepare() will read this file, and only to evaluate on it: on the part of it that training would hold
+  // back, or on the whole. A ConfigError where the task reads no file.
   virtual void evaluate_file(const std::filesystem::path& file, bool whole);
   // Reads or makes the data. A tokenizer is given where a checkpoint has one.
   virtual void prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer> tokenizer) = 0;
-  // A run goes on only with the data that it began with: the same identity, once prepared. The keys of the data section,
-  // unless the task knows better.
+  // A run goes on only with the data that it began with: the same identity, once prepared. The keys of the
+  // data section, unless the task knows better.
   virtual DataIdentity identity() const;
   virtual int64_t vocab_size() const = 0;
   virtual std::shared_ptr<Tokenizer> tokenizer() const = 0;
@@ -61,8 +62,8 @@ class Task {
   // For people to look at.
   virtual std::string sample(Transformer& model, uint64_t seed, const Poll& poll = kNoPoll) const = 0;
 
-  // What a model is given to go on from, one row: the text, unless the task has a source. A text that the task would
-  // never ask about is an Error. Neither this nor the next two need preparation.
+  // What a model is given to go on from, one row: the text, unless the task has a source. A text that the
+  // task would never ask about is an Error. Neither this nor the next two need preparation.
   virtual Batch prompt(const Tokenizer& tokenizer, const std::string& text) const;
   virtual int32_t end_token(const Tokenizer&) const { return -1; }  // what ends an answer; -1: nothing does
   // The most tokens that an answer to this prompt has, an end token included.
@@ -78,8 +79,8 @@ Source source_of(const Batch& batch);
 // The cross-entropy of the targets that are not kIgnore.
 LossSum loss_of(Transformer& model, const Batch& batch, Context& context);
 
-// Their mean over the rows, drawn in batches, or over so many batches of them (0: all); and the share of rows that are
-// right, where `right` counts those of a batch.
+// Their mean over the rows, drawn in batches, or over so many batches of them (0: all); and the share of rows
+// that are right, where `right` counts those of a batch.
 Evaluation evaluation_over(Transformer& model, int64_t rows, int64_t batch_size, int64_t max_batches,
                            const Poll& poll, const std::function<Batch(int64_t first, int64_t count)>& draw,
                            const std::function<int64_t(const Batch&)>& right = {});

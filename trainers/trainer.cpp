@@ -64,7 +64,9 @@ StepResult Trainer::step(int64_t step, const Poll& poll) {
   if (config_.trainer.trace_nonfinite) watch.emplace(trace);
   StepResult result = accumulate_gradients(step, poll);
   watch.reset();
-  const auto mean = [&](double sum) { return result.tokens > 0 ? sum / static_cast<double>(result.tokens) : 0; };
+  const auto mean = [&](double sum) {
+    return result.tokens > 0 ? sum / static_cast<double>(result.tokens) : 0;
+  };
   if (trace.found()) fail_not_finite(step, mean(optimizer_.state().loss), trace);
   result.learning_rate = learning_rate(config_.schedule, step, config_.trainer.max_steps);
   mark_part("update");

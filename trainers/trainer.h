@@ -21,10 +21,11 @@ class Trainer {
   // The task is prepared. A vocabulary that the file does not give is the task's.
   explicit Trainer(const RunConfig& config);
 
-  // Step number `step`, from 0 (messages count from 1): draw the micro-batches, forward, backward, clip, update. Where the loss or a
-  // gradient is not finite, an Error names the step, the first bad parameter and, from a second try under watch, the
-  // op that made the first bad value; no weight has changed. With trace_nonfinite every step is under watch.
-  // If `poll`, called between micro-batches, throws, no weight has changed either.
+  // Step number `step`, from 0 (messages count from 1): draw the micro-batches, forward, backward, clip,
+  // update. Where the loss or a gradient is not finite, an Error names the step, the first bad parameter and,
+  // from a second try under watch, the op that made the first bad value; no weight has changed. With
+  // trace_nonfinite every step is under watch. If `poll`, called between micro-batches, throws, no weight has
+  // changed either.
   StepResult step(int64_t step, const Poll& poll = kNoPoll);
 
   int64_t parameter_count() const;

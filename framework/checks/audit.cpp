@@ -47,7 +47,8 @@ class Audit {
     report_.positions = static_cast<int64_t>(all.size());
     report_.positions_further = static_cast<int64_t>(some.size());
     report_.checked = fmt::format(
-        "{} of {} positions, {} also with padding and documents and at attention scale x 1e5 and x 1e12; rows of the "
+        "{} of {} positions, {} also with padding and documents and at attention scale x 1e5 and x 1e12; "
+        "rows of the "
         "batch",
         all.size(), outputs_, some.size());
     batch_rows();
@@ -67,7 +68,8 @@ class Audit {
   void position_wise(int64_t passes) {
     report_.positions = time_, report_.checked = fmt::format("{} positions", time_);
     const RandomKey key = random_key(options_.seed, "audit halves");
-    std::vector<bool> from(static_cast<size_t>(time_), false);  // inputs that reach outputs at other positions
+    // Inputs that reach outputs at other positions.
+    std::vector<bool> from(static_cast<size_t>(time_), false);
     bool any = false;
     for (int64_t pass = 0; pass < passes; ++pass) {
       const auto asked = [&](int64_t row, int64_t t) {
@@ -150,7 +152,8 @@ class Audit {
       }
       // Of the source's documents the last output has none.
       for (int64_t t = 0; t < outputs_; ++t)
-        h.output_segment_ids.push_back(r % 3 == 2 ? document(t, outputs_, 3 + static_cast<int64_t>(r) % 4) : 0);
+        h.output_segment_ids.push_back(r % 3 == 2 ? document(t, outputs_, 3 + static_cast<int64_t>(r) % 4)
+                                                  : 0);
     }
     return h;
   }
@@ -158,8 +161,8 @@ class Audit {
     return static_cast<int32_t>(t * count / time);
   }
 
-  // The same for some positions, a row each, as many rows at once as memory allows. With a loud attention a causal
-  // position is asked together with all before it: whichever shouts, the future may not be heard.
+  // The same for some positions, a row each, as many rows at once as memory allows. With a loud attention a
+  // causal position is asked together with all before it: whichever shouts, the future may not be heard.
   void ask(const std::vector<int64_t>& positions, double scale, bool hides) {
     const int64_t most = std::max<int64_t>(1, options_.tokens_at_once / std::max(time_, outputs_));
     for (size_t at = 0; at < positions.size(); at += static_cast<size_t>(most)) {
@@ -172,7 +175,8 @@ class Audit {
       if (hides) {
         conditions.padding_mask = from<int32_t>({rows, time_}, h.padding_mask, options_.device);
         conditions.segment_ids = from<int32_t>({rows, time_}, h.segment_ids, options_.device);
-        conditions.output_segment_ids = from<int32_t>({rows, outputs_}, h.output_segment_ids, options_.device);
+        conditions.output_segment_ids =
+            from<int32_t>({rows, outputs_}, h.output_segment_ids, options_.device);
       }
       const bool and_before = causal() && scale != 1 && !hides;
       const auto found = depends(rows, conditions, [&](int64_t r, int64_t t) {
@@ -247,8 +251,8 @@ AuditReport leak_audit(const std::string& name, const AuditedFunction& f, int64_
   return report;
 }
 
-AuditReport position_wise_audit(const std::string& name, const AuditedFunction& f, int64_t time, int64_t width,
-                                int64_t passes, DType dtype, const AuditOptions& options) {
+AuditReport position_wise_audit(const std::string& name, const AuditedFunction& f, int64_t time,
+                                int64_t width, int64_t passes, DType dtype, const AuditOptions& options) {
   AuditReport report;
   report.name = name;
   Audit(f, time, width, dtype, options, report).position_wise(passes);

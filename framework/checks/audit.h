@@ -1,10 +1,11 @@
-// Leak audit: by exact zeros of the Jacobian, no output depends on an input that it may not see: one at a later
-// position of a causal model, another row of the batch, padding, another document.
+// Leak audit: by exact zeros of the Jacobian, no output depends on an input that it may not see: one at a
+// later position of a causal model, another row of the batch, padding, another document.
 //
-// Row b of one batch asks for the gradient of one of its outputs, so one backward pass shows what many positions
-// depend on. A mask that adds -1e4 or -1e9 instead of -inf hides its leak in rounding while scores are small:
-// the audit turns the attention scale up by 1e5 and 1e12, which out-shouts it. The lowest float hides even then, but
-// not in a query that may see nothing at all: there, behind padding, it gives every key the same weight.
+// Row b of one batch asks for the gradient of one of its outputs, so one backward pass shows what many
+// positions depend on. A mask that adds -1e4 or -1e9 instead of -inf hides its leak in rounding while scores
+// are small: the audit turns the attention scale up by 1e5 and 1e12, which out-shouts it. The lowest float
+// hides even then, but not in a query that may see nothing at all: there, behind padding, it gives every key
+// the same weight.
 #pragma once
 
 #include <functional>
@@ -17,7 +18,8 @@ namespace bonsai {
 
 struct AuditConditions {
   double attention_scale = 1;    // times that of every attention
-  Tensor padding_mask = {};            // i32 (B,S): inputs that are 0 here are padding; undefined: there is none
+  // i32 (B,S): inputs that are 0 here are padding; undefined: there is none.
+  Tensor padding_mask = {};
   Tensor segment_ids = {};         // i32 (B,S): the document of each input; undefined: all are one
   Tensor output_segment_ids = {};  // i32 (B,T): of each output, where outputs are not the inputs' own
 };
@@ -51,10 +53,11 @@ struct AuditReport {
 AuditReport leak_audit(const std::string& name, const AuditedFunction& f, int64_t time, int64_t width,
                        DType dtype = DType::f32, const AuditOptions& options = {});
 
-// Whether a layer (B,T,width) -> (B,T,any width) is position-wise: no output depends on an input at another position.
-// Each of so many passes asks for a random half of the outputs, then for the other half; it finds a dependence between
-// two given positions with probability 1/2, and one between many for certain.
-AuditReport position_wise_audit(const std::string& name, const AuditedFunction& f, int64_t time, int64_t width,
-                                int64_t passes, DType dtype = DType::f32, const AuditOptions& options = {});
+// Whether a layer (B,T,width) -> (B,T,any width) is position-wise: no output depends on an input at another
+// position. Each of so many passes asks for a random half of the outputs, then for the other half; it finds a
+// dependence between two given positions with probability 1/2, and one between many for certain.
+AuditReport position_wise_audit(const std::string& name, const AuditedFunction& f, int64_t time,
+                                int64_t width, int64_t passes, DType dtype = DType::f32,
+                                const AuditOptions& options = {});
 
 }  // namespace bonsai

@@ -6,8 +6,8 @@
 namespace bonsai {
 namespace {
 
-// Of the step, until the error is small enough: a smaller one crosses no kink and its truncation falls, a larger one
-// drowns rounding.
+// Of the step, until the error is small enough: a smaller one crosses no kink and its truncation falls, a
+// larger one drowns rounding.
 constexpr double kSteps[] = {1, 1.0 / 30, 1e-3, 10};
 
 std::string index_of(int64_t flat, const Shape& shape) {
@@ -53,11 +53,12 @@ void diagnose(const Line& line, GradcheckTensor& t) {
   t.fault = GradcheckFailure::wrong;
   for (int k = 2; k < 5; ++k) {
     const double gap = std::abs(right[k + 1] - left[k + 1]) / unit;
-    if (gap > 1e-3 && change(right, k) < gap / 20 && change(left, k) < gap / 20) t.fault = GradcheckFailure::kink;
+    if (gap > 1e-3 && change(right, k) < gap / 20 && change(left, k) < gap / 20)
+      t.fault = GradcheckFailure::kink;
   }
   if (t.fault == GradcheckFailure::kink) return;
-  // Three steps that agree far better with each other than with the gradient have settled elsewhere. That they
-  // agree on 0 means nothing where rounding swallows small steps.
+  // Three steps that agree far better with each other than with the gradient have settled elsewhere. That
+  // they agree on 0 means nothing where rounding swallows small steps.
   const bool all_zero = std::all_of(central, central + kPoints, [](double n) { return n == 0; });
   bool settled = all_zero;
   for (int k = 0; k + 2 < kPoints; ++k) {
@@ -67,7 +68,8 @@ void diagnose(const Line& line, GradcheckTensor& t) {
   // Rounding, over the step, grows without end from where the error was small.
   double least = INFINITY;
   for (const CurvePoint& p : t.curve) least = std::min(least, p.error);
-  if (!settled || (least < 1e-4 && t.curve.back().error > 100 * least)) t.fault = GradcheckFailure::float_noise;
+  if (!settled || (least < 1e-4 && t.curve.back().error > 100 * least))
+    t.fault = GradcheckFailure::float_noise;
 }
 
 class Checker {
@@ -190,8 +192,10 @@ std::string GradcheckReport::text() const {
   int64_t directions = 0, other_step = 0;
   for (const auto& t : tensors) directions += t.directions, other_step += t.other_step;
   std::string out = fmt::format("gradcheck {}: {} ({} ops, {} layers, {} tensors, {} of {} elements", name,
-                                passed() ? "passed" : proves_nothing() ? "PROVES NOTHING" : "FAILED", ops.size(), layers.size(), tensors.size(),
-                                elements_checked(), elements());
+                                passed()           ? "passed"
+                                : proves_nothing() ? "PROVES NOTHING"
+                                                   : "FAILED",
+                                ops.size(), layers.size(), tensors.size(), elements_checked(), elements());
   if (directions > 0) out += fmt::format(", {} directions", directions);
   if (other_step > 0) out += fmt::format("; {} of these agree only with another difference step", other_step);
   out += ")\n";
@@ -204,13 +208,14 @@ std::string GradcheckReport::text() const {
     const std::string tensor = fmt::format("{}{} {}", t.op.empty() ? "" : "[" + t.op + "] ", t.name, t.shape);
     if (t.error > tolerance)
       lines.push_back(fmt::format(
-          "  {} {} is {}: backward gives {:.9g}, differences give {:.9g}, error {:.2g} (at most {:.0e}){}\n", tensor,
-          t.place, words(t.fault), t.analytic, t.numeric, t.error, tolerance,
+          "  {} {} is {}: backward gives {:.9g}, differences give {:.9g}, error {:.2g} (at most {:.0e}){}\n",
+          tensor, t.place, words(t.fault), t.analytic, t.numeric, t.error, tolerance,
           t.op.empty() ? "; no recorded op reads it, as if it were detached" : ""));
     if (t.error > tolerance && lines.size() <= 2) lines.back() += curve_text(t.curve);
     if (t.all_zero)
-      lines.push_back(fmt::format("  {}: gradient and differences are all zero; they agree, but prove nothing{}\n",
-                                  tensor, t.op.empty() ? "; no recorded op reads it" : ""));
+      lines.push_back(
+          fmt::format("  {}: gradient and differences are all zero; they agree, but prove nothing{}\n",
+                      tensor, t.op.empty() ? "; no recorded op reads it" : ""));
     else if (t.checked == 0 && t.directions == 0)
       lines.push_back(fmt::format("  {}: no element was checked; nothing is proven\n", tensor));
   }

@@ -13,7 +13,8 @@ namespace bonsai {
 
 struct GradcheckOptions {
   double tolerance = 1e-6;  // of gradcheck_error
-  double step = 1e-3;  // of an element, or of the spread along a direction; a failing line is tried with others
+  // Of an element, or of the spread along a direction; a failing line is tried with others.
+  double step = 1e-3;
   int64_t in_full = 4096;        // a tensor of up to so many elements is checked in each of them
   int64_t input_in_full = 4096;  // the same of an input
   int64_t samples = 256;         // of a larger one so many are, chosen at random,
@@ -46,7 +47,8 @@ struct GradcheckTensor {
   std::string op;  // the op that reads it; empty: none does
   std::string shape;
   int64_t elements = 0, checked = 0, directions = 0;
-  int64_t other_step = 0;  // elements and directions that agree only with another step: curvature, a kink or rounding
+  // Elements and directions that agree only with another step: curvature, a kink or rounding.
+  int64_t other_step = 0;
   std::string place;       // of the worst: "at (2,0)", "along a random direction"
   double analytic = 0, numeric = 0, error = 0;
   bool all_zero = false;   // the gradient and its differences: they agree, but prove nothing
@@ -64,7 +66,8 @@ struct GradcheckReport {
 
   int64_t elements() const;
   int64_t elements_checked() const;
-  bool proves_nothing() const;  // nothing is wrong, but all gradients and differences are zero, or there are none
+  // Nothing is wrong, but all gradients and differences are zero, or there are none.
+  bool proves_nothing() const;
   bool passed() const;          // false too where nothing is proven
   // A line of counts; then what is wrong, worst first, in at most 14 lines.
   std::string text() const;
@@ -80,8 +83,8 @@ GradcheckReport gradcheck(const std::string& name, const DifferentiableFunction&
                           const GradcheckOptions& options = {},
                           const std::vector<Parameter*>& in_directions = {});
 
-// The same for gradients that came from elsewhere, of the probe's targets; the last `in_directions` of these are
-// checked along directions alone.
+// The same for gradients that came from elsewhere, of the probe's targets; the last `in_directions` of these
+// are checked along directions alone.
 GradcheckReport gradcheck(const std::string& name, Probe& probe, const std::vector<Tensor>& gradients,
                           const GradcheckOptions& options = {}, size_t in_directions = 0);
 

@@ -1,6 +1,6 @@
 // What the files of mutants share: how a mutant is put into the kernel table. Those of kernel_mutants.cpp and
-// row_mutants.cpp are plain loops over float64; the formula stands beside each group, and what is changed is named
-// as text.
+// row_mutants.cpp are plain loops over float64; the formula stands beside each group, and what is changed is
+// named as text.
 #pragma once
 
 #include <algorithm>

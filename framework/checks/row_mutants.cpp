@@ -234,7 +234,8 @@ void add_to_bias(const kernel::Attention& a, const kernel::AttentionGradients& d
   *dbias = dscore + (plant.bias_added ? *dbias : 0);
 }
 
-void attention_backward(const kernel::Attention& a, const kernel::AttentionGradients& d, const AttentionPlant& plant) {
+void attention_backward(const kernel::Attention& a, const kernel::AttentionGradients& d,
+                        const AttentionPlant& plant) {
   const int64_t all_heads = plant.all_heads ? a.all_heads : a.heads,
                 first_head = plant.first_head ? a.first_head : 0;
   std::vector<double> drop(static_cast<size_t>((a.batch * all_heads + first_head) * a.queries * a.keys), 1);

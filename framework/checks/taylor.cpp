@@ -36,8 +36,8 @@ TaylorLine along_side(const std::string& along, const Line& line, double slope, 
   std::vector<double> end(result.slopes.end() - last, result.slopes.end());
   std::sort(end.begin(), end.end());
   result.least = end[(end.size() - 1) / 2];
-  // Where rounding or a third order keeps the slopes from settling: what the rest over h tends to is the error of
-  // the slope itself.
+  // Where rounding or a third order keeps the slopes from settling: what the rest over h tends to is the
+  // error of the slope itself.
   const auto over_h = [&](size_t k) { return rests[k] / steps[k]; };
   const size_t n = usable - 1;
   const double once = 2 * over_h(n) - over_h(n - 1);

@@ -187,11 +187,11 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   Tensor y = empty(shape, q.dtype(), q.device());
   const Tensor stats = empty({scores.dim[0] * scores.dim[1] * scores.dim[2], 2}, q.dtype(), q.device());
   const Mask& m = o.mask;
-  kernels(q).attention(
-      problem({q, k, v, o.bias, stats, m.padding_mask, m.query_segment_ids, m.key_segment_ids, o.alibi}, y, args));
+  kernels(q).attention(problem(
+      {q, k, v, o.bias, stats, m.padding_mask, m.query_segment_ids, m.key_segment_ids, o.alibi}, y, args));
   return record(kOp, {q, k, v, o.bias}, y,
-                {q, k, v, o.bias, stats, m.padding_mask, m.query_segment_ids, m.key_segment_ids, o.alibi}, args,
-                [](Tensor dy, Saved& s, Sink&, Args args) -> Grads {
+                {q, k, v, o.bias, stats, m.padding_mask, m.query_segment_ids, m.key_segment_ids, o.alibi},
+                args, [](Tensor dy, Saved& s, Sink&, Args args) -> Grads {
                   Tensor dq = empty_like(s[kQ]), dk = empty_like(s[kK]), dv = empty_like(s[kV]), dbias;
                   if (s.needs(kBias)) dbias = zeros(s[kBias].shape(), dy.dtype(), dy.device());
                   const auto at = [](const Tensor& x, int64_t heads) { return Operand(x, heads).heads_of; };

@@ -8,7 +8,9 @@ Tensor sum_to(const Tensor& dy, const Shape& shape) {
   Tensor x = dy;
   for (int axis = dy.rank() - 1; axis >= 0 && x.shape() != shape;) {
     const int offset = dy.rank() - shape.rank;
-    const auto stretched = [&](int i) { return i < offset || (shape.dim[i - offset] == 1 && dy.size(i) != 1); };
+    const auto stretched = [&](int i) {
+      return i < offset || (shape.dim[i - offset] == 1 && dy.size(i) != 1);
+    };
     if (!stretched(axis)) {
       --axis;
       continue;

@@ -59,7 +59,8 @@ void product(Tensor& c, const Tensor& a, bool a_transposed, const Tensor& b, boo
   g.add = add;
   merge_batch(g);
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();  // what BLAS can count
-  check(std::max({g.m, g.n, g.k, g.a.ld, g.b.ld, g.ldc}) <= kMax, "matmul", "{} and {} are too large: BLAS counts to {}", a, b, kMax);
+  check(std::max({g.m, g.n, g.k, g.a.ld, g.b.ld, g.ldc}) <= kMax, "matmul",
+        "{} and {} are too large: BLAS counts to {}", a, b, kMax);
   kernels(c).gemm(g);
 }
 

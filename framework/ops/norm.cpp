@@ -1,4 +1,5 @@
-// Layer norm and RMS norm over the last axis. A row's statistics (backend/norm.h) are saved, its output is recomputed.
+// Layer norm and RMS norm over the last axis. A row's statistics (backend/norm.h) are saved, its output is
+// recomputed.
 #include "bonsai/framework/autograd/record.h"
 #include "bonsai/framework/ops/axes.h"
 #include "bonsai/framework/ops/broadcast.h"
@@ -29,7 +30,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
                   Tensor dx = s.needs(0) ? empty_like(dy) : Tensor();
                   auto dweight = sink.into(1), dbias = sink.into(2);
                   kernels(dy).layer_norm_backward(view(s[0]), view(s[1]), view(s[2]), view(dy),
-                                                  dx ? mut(dx) : MutView{}, grad_view(dweight), grad_view(dbias));
+                                                  dx ? mut(dx) : MutView{}, grad_view(dweight),
+                                                  grad_view(dbias));
                   return {dx};
                 });
 }

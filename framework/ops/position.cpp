@@ -19,14 +19,15 @@ Tensor angles(int64_t first, int64_t positions, int64_t width, double theta, DTy
   values.reserve(static_cast<size_t>(positions * width));
   for (int64_t t = first; t < first + positions; ++t)
     for (int64_t j = 0; j < width / 2; ++j) {
-      const double angle = static_cast<double>(t) * std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(width));
+      const double angle = static_cast<double>(t) *
+                           std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(width));
       values.push_back(std::cos(angle)), values.push_back(std::sin(angle));
     }
   return tensor({positions, width / 2, 2}, values, dtype, device);
 }
 
-// Angles from position 0 on, kept from call to call: queries, keys and all layers turn by the same, and a device need
-// not be sent them at each step.
+// Angles from position 0 on, kept from call to call: queries, keys and all layers turn by the same, and a
+// device need not be sent them at each step.
 struct Angles {
   int64_t width;
   double theta;
@@ -77,7 +78,8 @@ Tensor rope(const Tensor& x, const RopeOptions& o) {
   check(o.n_heads > 0 && x.size(-1) % (2 * o.n_heads) == 0, "rope",
         "needs channels of {} heads of an even width, got {}", o.n_heads, x);
   check(o.theta > 0, "rope", "theta is {}; it must be above 0", o.theta);
-  const Tensor table = rope_table(o.first, x.size(-2), {x.size(-1) / o.n_heads, o.theta, x.dtype(), x.device()});
+  const Tensor table =
+      rope_table(o.first, x.size(-2), {x.size(-1) / o.n_heads, o.theta, x.dtype(), x.device()});
   struct Args {
     int64_t n_heads;
     bool interleaved;

@@ -26,8 +26,9 @@ const void* offset(const void* data, int64_t elements, DType dtype) {
 // part <- window of whole; moving i32 is moving any four bytes
 void read_window(const Tensor& whole, const Window& w, Tensor& part) {
   const DType moved = whole.dtype() == DType::i32 ? DType::f32 : whole.dtype();
-  kernels(whole.device(), moved).copy_blocks({offset(whole.data(), w.begin * w.inner, whole.dtype()), part.mutable_data(), w.outer,
-                              w.count * w.inner, w.size * w.inner, w.count * w.inner, false});
+  kernels(whole.device(), moved)
+      .copy_blocks({offset(whole.data(), w.begin * w.inner, whole.dtype()), part.mutable_data(), w.outer,
+                    w.count * w.inner, w.size * w.inner, w.count * w.inner, false});
 }
 
 // window of whole <- part, or added to it
@@ -66,11 +67,12 @@ Tensor permute(const Tensor& x, const std::vector<int>& axes) {
     kernel::Axes inverse;
     Shape from;
   };
-  return record("permute", {x}, y, {}, Args{inverse, x.shape()}, [](Tensor dy, Saved&, Sink&, Args a) -> Grads {
-    Tensor dx = empty(a.from, dy.dtype(), dy.device());
-    kernels(dy).permute(view(dy), a.inverse, mut(dx));
-    return {dx};
-  });
+  return record("permute", {x}, y, {}, Args{inverse, x.shape()},
+                [](Tensor dy, Saved&, Sink&, Args a) -> Grads {
+                  Tensor dx = empty(a.from, dy.dtype(), dy.device());
+                  kernels(dy).permute(view(dy), a.inverse, mut(dx));
+                  return {dx};
+                });
 }
 
 // The gradient is written into, or added to, its window of the running gradient.
@@ -125,7 +127,8 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
     check(other.rank == shape.rank, "concat", "part {} is {}, but part 0 is {}: they must have as many axes",
           along.count, part, parts[0]);
     along.size[along.count++] = std::exchange(other.dim[a], parts[0].size(a));
-    check(other == parts[0].shape(), "concat", "sizes differ away from axis {}: {} and {}", a, parts[0], part);
+    check(other == parts[0].shape(), "concat", "sizes differ away from axis {}: {} and {}", a, parts[0],
+          part);
     shape.dim[a] += part.size(a);
   }
   Tensor y = empty(shape, parts[0].dtype(), parts[0].device());
@@ -135,18 +138,19 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
     at += part.size(a);
   }
   const std::vector<TensorRef> refs(parts.begin(), parts.end());
-  return record("concat", std::span<const TensorRef>(refs), y, {}, along, [](Tensor dy, Saved& s, Sink&, Parts p) -> Grads {
-    Grads grads(static_cast<size_t>(p.count));
-    int64_t at = 0;
-    for (int i = 0; i < p.count; at += p.size[i++]) {
-      if (!s.needs(i)) continue;
-      Shape part = dy.shape();
-      part.dim[p.axis] = p.size[i];
-      grads[static_cast<size_t>(i)] = empty(part, dy.dtype(), dy.device());
-      read_window(dy, Window(dy.shape(), p.axis, at, p.size[i]), grads[static_cast<size_t>(i)]);
-    }
-    return grads;
-  });
+  return record("concat", std::span<const TensorRef>(refs), y, {}, along,
+                [](Tensor dy, Saved& s, Sink&, Parts p) -> Grads {
+                  Grads grads(static_cast<size_t>(p.count));
+                  int64_t at = 0;
+                  for (int i = 0; i < p.count; at += p.size[i++]) {
+                    if (!s.needs(i)) continue;
+                    Shape part = dy.shape();
+                    part.dim[p.axis] = p.size[i];
+                    grads[static_cast<size_t>(i)] = empty(part, dy.dtype(), dy.device());
+                    read_window(dy, Window(dy.shape(), p.axis, at, p.size[i]), grads[static_cast<size_t>(i)]);
+                  }
+                  return grads;
+                });
 }
 
 std::vector<Tensor> split(const Tensor& x, int axis, const std::vector<int64_t>& sizes) {
@@ -155,7 +159,8 @@ std::vector<Tensor> split(const Tensor& x, int axis, const std::vector<int64_t>&
   std::vector<Tensor> parts;
   int64_t at = 0;
   for (int64_t size : sizes) {
-    check(size >= 0 && size <= x.size(a) - at, "split", "axis {} of {} has {} left for a part of {}", a, x, x.size(a) - at, size);
+    check(size >= 0 && size <= x.size(a) - at, "split", "axis {} of {} has {} left for a part of {}", a, x,
+          x.size(a) - at, size);
     parts.push_back(slice(x, a, at, at + size));
     at += size;
   }

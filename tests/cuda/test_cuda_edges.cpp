@@ -22,8 +22,10 @@ TEST(CudaEdges, RowsOfEveryWidth) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const int64_t rows : {0, 1, 3})
       for (const int64_t n : kWidths) {
-        const Tensor x = random_tensor({rows, n}, dtype), w = random_tensor({n}, dtype, 2), b = random_tensor({n}, dtype, 3);
-        const auto same = [&, t = tolerance, d = dtype](const char* op, const Call& call, const std::vector<Tensor>& in) {
+        const Tensor x = random_tensor({rows, n}, dtype), w = random_tensor({n}, dtype, 2),
+            b = random_tensor({n}, dtype, 3);
+        const auto same =
+            [&, t = tolerance, d = dtype](const char* op, const Call& call, const std::vector<Tensor>& in) {
           expect_same_on_cuda(at(op, d, {rows, n}), call, in, t);
         };
         same("softmax", [](const auto& in) { return softmax(in[0]); }, {x});
@@ -33,7 +35,9 @@ TEST(CudaEdges, RowsOfEveryWidth) {
           same("layer_norm", [](const auto& in) { return layer_norm(in[0], in[1], in[2], 1e-5); }, {x, w, b});
           same("rms_norm", [](const auto& in) { return rms_norm(in[0], in[1], 1e-5); }, {x, w});
         }
-        same("cross_entropy", [](const auto& in) { return cross_entropy(in[0], in[1], {.reduction = CrossEntropyOptions::sum}); }, {x, ids({rows}, n)});
+        same("cross_entropy",
+             [](const auto& in) { return cross_entropy(in[0], in[1],
+                 {.reduction = CrossEntropyOptions::sum}); }, {x, ids({rows}, n)});
         same("sum", [](const auto& in) { return sum(in[0], -1); }, {x});
         same("max", [](const auto& in) { return max(in[0], -1); }, {x});
         same("gelu_tanh", [](const auto& in) { return gelu_tanh(in[0]); }, {x});
@@ -45,7 +49,8 @@ TEST(CudaEdges, RowsOfEveryWidth) {
 TEST(CudaEdges, NormsOfHugeAndTinyRows) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const int64_t n : {4, 1000, 1026})
-      for (const double s : dtype == DType::f32 ? std::vector{1e-42, 1e-25, 1e19, 3e38} : std::vector{1e-200, 1e200}) {
+      for (const double s : dtype == DType::f32
+           ? std::vector{1e-42, 1e-25, 1e19, 3e38} : std::vector{1e-200, 1e200}) {
         std::vector<double> values, signs;
         for (int64_t i = 0; i < n; ++i) signs.push_back(i % 2 ? -1 : 1), values.push_back(signs.back() * s);
         const Tensor x = tensor({1, n}, values, dtype), one = full({n}, 1, dtype);
@@ -53,7 +58,8 @@ TEST(CudaEdges, NormsOfHugeAndTinyRows) {
         const Call layer = [](const auto& in) { return layer_norm(in[0], in[1], {}, 0); };
         for (const Call& norm : {rms, layer}) {
           expect_values(on_cuda(norm)({x, one}), signs, tolerance);
-          if (s > 1e-40) expect_same_on_cuda(at("a norm", dtype, {n}), norm, {x, random_tensor({n}, dtype, 2)}, tolerance);
+          if (s > 1e-40)
+            expect_same_on_cuda(at("a norm", dtype, {n}), norm, {x, random_tensor({n}, dtype, 2)}, tolerance);
         }
       }
 }
@@ -83,9 +89,11 @@ const Call kSquares = [](const std::vector<Tensor>& in) { return sum(mul(in[0], 
 TEST(CudaEdges, ColumnsOfEveryHeight) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const int64_t rows : {0, 1, 31, 33, 63, 64, 65, 127, 129, 257, 1031}) {
-      const Tensor x = random_tensor({rows, 37}, dtype), w = random_tensor({37}, dtype, 2), b = random_tensor({37}, dtype, 3);
+      const Tensor x = random_tensor({rows, 37}, dtype), w = random_tensor({37}, dtype, 2),
+          b = random_tensor({37}, dtype, 3);
       const Tensor m = random_tensor({29, 37}, dtype, 4), c = random_tensor({29}, dtype, 5);
-      const auto same = [&, t = tolerance, d = dtype](const char* op, const Call& call, const std::vector<Tensor>& in) {
+      const auto same =
+          [&, t = tolerance, d = dtype](const char* op, const Call& call, const std::vector<Tensor>& in) {
         expect_same_on_cuda(at(op, d, {rows, 37}), call, in, t);
       };
       same("sum", [](const auto& in) { return sum(in[0], 0); }, {x});
@@ -106,8 +114,10 @@ TEST(CudaEdges, ProductsOfEverySize) {
     for (const int64_t m : sizes)
       for (const int64_t n : sizes)
         for (const int64_t k : {0, 1, 33}) {
-          const Tensor x = random_tensor({m, k}, dtype), w = random_tensor({n, k}, dtype, 2), b = random_tensor({n}, dtype, 3);
-          expect_same_on_cuda(at("linear", dtype, {m, n, k}), [](const auto& in) { return linear(in[0], in[1], in[2]); }, {x, w, b},
+          const Tensor x = random_tensor({m, k}, dtype), w = random_tensor({n, k}, dtype, 2),
+              b = random_tensor({n}, dtype, 3);
+          expect_same_on_cuda(at("linear", dtype, {m, n, k}),
+                              [](const auto& in) { return linear(in[0], in[1], in[2]); }, {x, w, b},
                               tolerance);
         }
 }
@@ -122,7 +132,8 @@ TEST(CudaEdges, ProductsOfSlices) {
                             [=](const auto& in) {
                               return linear(slice(in[0], 0, i, i + m), slice(in[1], 0, j, j + n), in[2]);
                             },
-                            {random_tensor({m + 4, k}, dtype), random_tensor({n + 4, k}, dtype, 2), random_tensor({n}, dtype, 3)},
+                            {random_tensor({m + 4, k}, dtype), random_tensor({n + 4, k}, dtype, 2),
+                             random_tensor({n}, dtype, 3)},
                             tolerance);
 }
 
@@ -132,27 +143,33 @@ TEST(CudaEdges, ProductsInBatches) {
     Shape a, b;
   };
   for (const auto& [dtype, tolerance] : kTypes)
-    for (const auto& [a, b] : {Case{{3, 5, 7}, {3, 7, 4}}, Case{{2, 3, 5, 7}, {3, 7, 4}}, Case{{2, 1, 5, 7}, {3, 7, 4}},
-                               Case{{5, 7}, {2, 3, 7, 4}}, Case{{2, 1, 3, 5, 7}, {4, 1, 7, 4}}, Case{{0, 5, 7}, {7, 4}}})
+    for (const auto& [a, b] : {Case{{3, 5, 7}, {3, 7, 4}}, Case{{2, 3, 5, 7}, {3, 7, 4}},
+                               Case{{2, 1, 5, 7}, {3, 7, 4}},
+                               Case{{5, 7}, {2, 3, 7, 4}}, Case{{2, 1, 3, 5, 7}, {4, 1, 7, 4}},
+                               Case{{0, 5, 7}, {7, 4}}})
       for (const bool ta : {false, true})
         for (const bool tb : {false, true}) {
           Shape x = a, y = b;
           if (ta) std::swap(x[-1], x[-2]);
           if (tb) std::swap(y[-1], y[-2]);
-          expect_same_on_cuda("matmul " + x.str() + y.str(), [=](const auto& in) { return matmul(in[0], in[1], ta, tb); },
+          expect_same_on_cuda("matmul " + x.str() + y.str(),
+                              [=](const auto& in) { return matmul(in[0], in[1], ta, tb); },
                               {random_tensor(x, dtype), random_tensor(y, dtype, 2)}, tolerance);
         }
 }
 
 TEST(CudaEdges, AttentionOfEverySize) {
   const auto attend = [](const AttentionOptions& o) {
-    return [o](const std::vector<Tensor>& in) { return scaled_dot_product_attention(in[0], in[1], in[2], o); };
+    return [o](const std::vector<Tensor>& in) { return scaled_dot_product_attention(in[0], in[1], in[2],
+                                                                                    o); };
   };
   for (const auto& [dtype, tolerance] : kTypes)
     for (const int64_t t : {1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 67})
       for (const int64_t d : {1, 16, 33, 64}) {
-        if (t > 33 && d > 33 && dtype == DType::f64) continue;  // the same tiles as in f32, at four times the time
-        const std::vector<Tensor> in = {random_tensor({1, 2, t, d}, dtype), random_tensor({1, 1, t, d}, dtype, 2),
+        // The same tiles as in f32, at four times the time.
+        if (t > 33 && d > 33 && dtype == DType::f64) continue;
+        const std::vector<Tensor> in =
+            {random_tensor({1, 2, t, d}, dtype), random_tensor({1, 1, t, d}, dtype, 2),
                                         random_tensor({1, 1, t, d}, dtype, 3)};
         AttentionOptions causal;
         causal.mask.causal = true;
@@ -160,7 +177,8 @@ TEST(CudaEdges, AttentionOfEverySize) {
       }
   for (const auto& [dtype, tolerance] : kTypes)
     for (const int64_t d : {65, 127, 128, 129, 257}) {
-      const std::vector<Tensor> in = {random_tensor({1, 1, 19, d}, dtype), random_tensor({1, 1, 35, d}, dtype, 2),
+      const std::vector<Tensor> in =
+          {random_tensor({1, 1, 19, d}, dtype), random_tensor({1, 1, 35, d}, dtype, 2),
                                       random_tensor({1, 1, 35, d}, dtype, 3)};
       expect_same_on_cuda(at("attention", dtype, {19, 35, d}), attend({}), in, tolerance);
     }
@@ -173,15 +191,19 @@ TEST(CudaEdges, TheGradientOfACertainTargetKeepsItsDigits) {
     for (const double gap : {10.0, 20.0, 60.0}) {
       const Tensor logits = tensor({1, 2}, {-gap, 0}, dtype);
       const double e = std::exp(-gap) / (1 + std::exp(-gap));
-      const auto expect_pair = [&, t = tolerance](const char* op, double right, const Call& call, const Tensor& dy) {
+      const auto expect_pair =
+          [&, t = tolerance](const char* op, double right, const Call& call, const Tensor& dy) {
         const std::vector<double> got = differentiate(on_cuda(call), {logits}, dy).gradients[0].values();
         EXPECT_NEAR(got[0] / right, 1, t) << op << " " << gap;
         EXPECT_NEAR(got[1] / -right, 1, t) << op << " " << gap;
       };
       const Tensor target = tensor({1}, {1}, DType::i32).to(kCuda);
-      expect_pair("cross_entropy", e, [&](const auto& in) { return cross_entropy(in[0], target); }, tensor({}, {1}, dtype));
-      expect_pair("log_softmax", e, [](const auto& in) { return log_softmax(in[0]); }, tensor({1, 2}, {0, -1}, dtype));
-      expect_pair("softmax", e * (1 - e), [](const auto& in) { return softmax(in[0]); }, tensor({1, 2}, {1, 0}, dtype));
+      expect_pair("cross_entropy", e, [&](const auto& in) { return cross_entropy(in[0], target); },
+                  tensor({}, {1}, dtype));
+      expect_pair("log_softmax", e, [](const auto& in) { return log_softmax(in[0]); },
+                  tensor({1, 2}, {0, -1}, dtype));
+      expect_pair("softmax", e * (1 - e), [](const auto& in) { return softmax(in[0]); },
+                  tensor({1, 2}, {1, 0}, dtype));
     }
 }
 
@@ -189,7 +211,8 @@ TEST(CudaEdges, TheGradientOfACertainTargetKeepsItsDigits) {
 TEST(CudaEdges, DropoutDropsTheSameElements) {
   for (const int64_t n : {1, 3, 4, 5, 1023, 1025}) {
     const Tensor x = random_tensor({n}, DType::f32);
-    const Call drop = [](const std::vector<Tensor>& in) { return dropout(in[0], 0.3, random_key(5, "dropout")); };
+    const Call drop =
+        [](const std::vector<Tensor>& in) { return dropout(in[0], 0.3, random_key(5, "dropout")); };
     EXPECT_TRUE(same_bits(on_cuda(drop)({x}), drop({x}))) << n;
   }
 }

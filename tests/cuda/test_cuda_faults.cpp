@@ -22,7 +22,8 @@ TEST(CudaFaults, TheKernelAtFaultIsNamed) {
     EXPECT_EQ(launch, "no error");
     const std::string later = error_of([&] { y.values(); });
     EXPECT_TRUE(later.starts_with("[cuda] cuda")) << later;
-    EXPECT_TRUE(later.ends_with("; run again with BONSAI_CUDA_SYNC=1, which names the kernel at fault")) << later;
+    EXPECT_TRUE(later.ends_with("; run again with BONSAI_CUDA_SYNC=1, which names the kernel at fault"))
+        << later;
   }
 }
 

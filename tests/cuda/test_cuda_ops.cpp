@@ -37,8 +37,10 @@ TEST(CudaOps, EveryGradientAgreesWithDifferences) {
 
 // Every kernel with barriers and shared memory once, and small: what a race checker can watch in its time.
 TEST(CudaOps, KernelsWithSharedMemoryAgreeWithTheCpu) {
-  const auto random = [](const Shape& shape, uint64_t seed) { return random_tensor(shape, DType::f32, seed); };
-  const Tensor x = random({2, 1025}, 1), w = random({1025}, 2), q = random({1, 1, 19, 24}, 3), bias = random({1, 1, 19, 19}, 4);
+  const auto random =
+      [](const Shape& shape, uint64_t seed) { return random_tensor(shape, DType::f32, seed); };
+  const Tensor x = random({2, 1025}, 1), w = random({1025}, 2), q = random({1, 1, 19, 24}, 3),
+      bias = random({1, 1, 19, 19}, 4);
   const Tensor ids = tensor({2}, {3, 1024}, DType::i32);
   const struct {
     const char* name;
@@ -53,7 +55,9 @@ TEST(CudaOps, KernelsWithSharedMemoryAgreeWithTheCpu) {
       {"max", [](const auto& in) { return max(in[0], -1); }, {x}},
       {"sum", [](const auto& in) { return sum(in[0], -1); }, {x}},
       {"sum of columns", [](const auto& in) { return sum(in[0], 0); }, {x}},
-      {"attention", [](const auto& in) { return scaled_dot_product_attention(in[0], in[0], in[0], {.bias = in[1]}); }, {q, bias}},
+      {"attention",
+          [](const auto& in) { return scaled_dot_product_attention(in[0], in[0], in[0], {.bias = in[1]}); },
+          {q, bias}},
   };
   for (const auto& c : cases) expect_same_on_cuda(c.name, c.call, c.inputs, 1e-5);
 }
@@ -62,7 +66,8 @@ TEST(CudaOps, KernelsWithSharedMemoryAgreeWithTheCpu) {
 TEST(CudaOps, ASecondRunHasTheSameBits) {
   for (const OpCase& row : op_cases()) {
     const auto inputs = make_inputs(row, DType::f32);
-    const Result once = differentiate(on_cuda(row.call), inputs), again = differentiate(on_cuda(row.call), inputs);
+    const Result once = differentiate(on_cuda(row.call), inputs),
+        again = differentiate(on_cuda(row.call), inputs);
     EXPECT_TRUE(same_bits(once.y, again.y)) << row.name();
     for (size_t i = 0; i < once.gradients.size(); ++i)
       EXPECT_TRUE(same_bits(once.gradients[i], again.gradients[i])) << row.name() << " gradient " << i;

@@ -22,7 +22,8 @@ namespace bonsai::fuzz {
 class MemoryFile {
  public:
   explicit MemoryFile(std::string_view bytes) : number_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-    if (number_ < 0 || ::write(number_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) std::abort();
+    if (number_ < 0 || ::write(number_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+      std::abort();
   }
   ~MemoryFile() { ::close(number_); }
   MemoryFile(const MemoryFile&) = delete;

@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const size_t zero = std::min(bytes.find('\0'), bytes.size());
   std::ofstream(folder / "config.json", std::ios::binary) << bytes.substr(0, zero);
-  std::ofstream(folder / "model.safetensors", std::ios::binary) << bytes.substr(std::min(zero + 1, bytes.size()));
+  std::ofstream(folder / "model.safetensors", std::ios::binary)
+      << bytes.substr(std::min(zero + 1, bytes.size()));
   fuzz::expect_value_or_error([&] {
     const HuggingFaceDirectory directory(folder.path());
     Module root;

@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   });
   fuzz::expect_value_or_error([&] {
     const auto tokenizer = Tokenizer::from_serialised(bytes);
-    if (tokenizer->serialise() != Tokenizer::from_serialised(tokenizer->serialise())->serialise()) std::abort();
+    if (tokenizer->serialise() != Tokenizer::from_serialised(tokenizer->serialise())->serialise())
+      std::abort();
     tokenizer->encode(bytes);
   });
   return 0;

@@ -7,7 +7,8 @@ void add_loss(View loss, bool first, kernel::StepState* state) {
   state->loss = (first ? 0 : state->loss) + static_cast<double>(loss.as<real>()[0]);
 }
 
-void begin_update(double scale, double learning_rate, double correction_1, double correction_2, kernel::StepState* state) {
+void begin_update(double scale, double learning_rate, double correction_1, double correction_2,
+                  kernel::StepState* state) {
   state->scale = scale;
   state->learning_rate = learning_rate;
   state->correction_1 = correction_1;
@@ -44,7 +45,8 @@ void gradient_norm(View gradients, double clip_norm, kernel::StepState* state) {
 
 // Loshchilov & Hutter 2019, arXiv:1711.05101: the decay is apart from the gradient; eps is added after
 // the bias correction.
-void adamw(View gradients, const kernel::AdamW& o, const kernel::StepState* state, MutView values, MutView m, MutView v) {
+void adamw(View gradients, const kernel::AdamW& o, const kernel::StepState* state, MutView values, MutView m,
+           MutView v) {
   if (!state->finite) return;
   const real b1 = static_cast<real>(o.beta_1), b2 = static_cast<real>(o.beta_2);
   const real c1 = static_cast<real>(1 - o.beta_1), c2 = static_cast<real>(1 - o.beta_2);
@@ -56,8 +58,8 @@ void adamw(View gradients, const kernel::AdamW& o, const kernel::StepState* stat
   real* p = values.as<real>();
   real* first = m.as<real>();
   real* second = v.as<real>();
-  // All of an element is read before any of it is written: the arrays often lie whole pages apart, where a load waits
-  // for a store to another array that ends in the same twelve bits.
+  // All of an element is read before any of it is written: the arrays often lie whole pages apart, where a
+  // load waits for a store to another array that ends in the same twelve bits.
   const auto update = [=](int64_t begin, int64_t end, real keep) {
     for (int64_t i = begin; i < end; ++i) {
       const real x = g[i] * factor, old = p[i];

@@ -1,5 +1,5 @@
-// A step's state; the gradient norm and AdamW, each one pass over all parameters. Their numbers are read from the state,
-// not given at launch.
+// A step's state; the gradient norm and AdamW, each one pass over all parameters. Their numbers are read from
+// the state, not given at launch.
 #include "bonsai/framework/backend/cuda/loops.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
@@ -40,7 +40,8 @@ __global__ void decide(const double* partial, int64_t parts, double clip_norm, k
   if (clip_norm > 0 && clip_norm / (norm + 1e-6) < 1) state->factor *= clip_norm / (norm + 1e-6);
 }
 
-__global__ void update(const real* g, kernel::AdamW o, const kernel::StepState* state, real* p, real* first, real* second, int64_t n) {
+__global__ void update(const real* g, kernel::AdamW o, const kernel::StepState* state, real* p, real* first,
+                       real* second, int64_t n) {
   const int64_t i = element();
   if (i >= n || !state->finite) return;
   const real b1 = static_cast<real>(o.beta_1), b2 = static_cast<real>(o.beta_2);
@@ -51,7 +52,8 @@ __global__ void update(const real* g, kernel::AdamW o, const kernel::StepState* 
   const real m = b1 * first[i] + c1 * x, v = b2 * second[i] + c2 * x * x;
   first[i] = m;
   second[i] = v;
-  const real kept = i < o.decayed ? p[i] * static_cast<real>(1 - state->learning_rate * o.weight_decay) : p[i];
+  const real kept =
+      i < o.decayed ? p[i] * static_cast<real>(1 - state->learning_rate * o.weight_decay) : p[i];
   p[i] = kept - rate * m / (math::sqrt(v) * root + static_cast<real>(o.eps));
 }
 
@@ -61,7 +63,8 @@ void add_loss(View loss, bool first, kernel::StepState* state) {
   gpu::launch({1, 1, 0, stream()}, add_to_loss, loss.as<real>(), first, state);
 }
 
-void begin_update(double scale, double learning_rate, double correction_1, double correction_2, kernel::StepState* state) {
+void begin_update(double scale, double learning_rate, double correction_1, double correction_2,
+                  kernel::StepState* state) {
   gpu::launch({1, 1, 0, stream()}, set_update, scale, learning_rate, correction_1, correction_2, state);
 }
 
@@ -72,9 +75,11 @@ void gradient_norm(View gradients, double clip_norm, kernel::StepState* state) {
   gpu::launch({1, kBlock, 0, stream()}, decide, partial.as<double>(), parts, clip_norm, state);
 }
 
-void adamw(View gradients, const kernel::AdamW& o, const kernel::StepState* state, MutView values, MutView m, MutView v) {
+void adamw(View gradients, const kernel::AdamW& o, const kernel::StepState* state, MutView values, MutView m,
+           MutView v) {
   const int64_t n = values.shape.elements();
-  launch_elements(n, update, gradients.as<real>(), o, state, values.as<real>(), m.as<real>(), v.as<real>(), n);
+  launch_elements(n, update, gradients.as<real>(), o, state, values.as<real>(), m.as<real>(), v.as<real>(),
+                  n);
 }
 
 }  // namespace bonsai::cuda::BONSAI_LEVEL
