@@ -409,8 +409,8 @@ TEST(Tales, BreakingADependencyIsNoTale) {
   EXPECT_SAYS(tale_log_probability(changed("pear", "plum")), "is not a tale");
   EXPECT_SAYS(tale_log_probability(changed("ate", "wore")), "is not a tale");
   EXPECT_SAYS(tale_log_probability(changed("\n", "")), "is not a tale");
-  EXPECT_SAYS(tale_log_probability(good + "a"), "80 of 81");
-  EXPECT_SAYS(tale_log_probability(""), "0 of 0");
+  EXPECT_SAYS(tale_log_probability(good + "a"), "80 of its 81");
+  EXPECT_SAYS(tale_log_probability(""), "0 of its 0");
 }
 
 // Of every window, the probabilities of the characters that may follow add up to 1.

@@ -188,7 +188,7 @@ TEST_F(Safetensors, LongUnalignedTensorsAreConvertedWhole) {
 
 TEST_F(Safetensors, I64OutsideI32NamesTensorPlaceAndValue) {
   put(file_of(one("I64", "[3]", "[0,24]"), bytes_of<int64_t>({2147483647, -2147483648, 2147483648})));
-  EXPECT_TROUBLE(trouble(), "tensor \"w\" holds 2147483648 at position 2");
+  EXPECT_TROUBLE(trouble(), "tensor \"w\" has 2147483648 at position 2");
 }
 
 TEST_F(Safetensors, EveryHalfIsWidenedExactly) {
