@@ -49,6 +49,13 @@ project(user LANGUAGES CXX)
 find_package(bonsai 0.1 CONFIG REQUIRED)
 add_executable(user main.cpp headers.cpp)
 target_link_libraries(user PRIVATE bonsai::bonsai)
+bonsai_add_program(own own_part.cpp)
+TEXT
+cat > own_part.cpp <<'TEXT'
+#include "bonsai/framework/core/error.h"
+namespace bonsai {
+void register_own_part() { fail("own part", "it is registered"); }
+}
 TEXT
 env -u CXXFLAGS "$cmake" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
   -DCMAKE_PREFIX_PATH="$prefix" -S . -B build > configure.txt 2>&1 || { cat configure.txt; exit 1; }
@@ -58,7 +65,16 @@ if grep -oE -- ' -(W|O|I|march|Werror)[^ ]*' build/compile_commands.json; then
   exit 1
 fi
 [ "$(build/user)" = "the gradient is 4 6" ] || { echo "the user's program prints: $(build/user)"; exit 1; }
+status=0
+build/own doctor 2> own.txt || status=$?
+[ "$status $(cat own.txt)" = "1 [own part] it is registered" ] || { echo "a part of a program: $status"; cat own.txt; exit 1; }
 
+grep -qF -- '\-\-resume' "$prefix/share/man/man1/bonsai.1" || { echo "the manual page has no --resume"; exit 1; }
+# completed WORD...: what bash offers for the last word.
+completed() { (source "$prefix/share/bash-completion/completions/bonsai"
+  COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _bonsai; echo "${COMPREPLY[*]}"); }
+[ "$(completed bonsai tra), $(completed bonsai config ex), $(completed bonsai train a.yaml --res)" = \
+  "train, explain, --resume" ] || { echo "completions are wrong: $(completed bonsai config ex)"; exit 1; }
 pc=$(dirname "$(find "$prefix" -name bonsai.pc)")
 command -v pkg-config > /dev/null || { echo "there is no pkg-config"; exit 1; }
 export PKG_CONFIG_PATH="$pc"

@@ -1,6 +1,5 @@
-// The program: bonsai COMMAND. Exit status 0 done, 1 failed while running, 2 wrong usage or config,
-// 128 and the signal's number where one stopped a run (130: Ctrl-C). Results go to standard output,
-// progress and errors to standard error.
+#include "bonsai/tools/bonsai.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -87,6 +86,13 @@ void restart_without_blas_threads(char** argv) {
   if (limited && setenv(kThreads, "1", 1) == 0) execv("/proc/self/exe", argv);  // goes on as it is where this fails
 }
 
+void add_commands(CLI::App& program) {
+  using namespace bonsai;
+  for (const auto add : {add_train, add_generate, add_evaluate, add_inspect, add_gradcheck, add_audit, add_bench,
+                         add_config, add_convert, add_doctor, add_man, add_completion})
+    add(program);
+}
+
 // A message may quote what a file or an option says: its lines are made fit for a terminal.
 int failed(int status, const std::string& message) {
   constexpr size_t kLongestLine = 10000;
@@ -97,7 +103,7 @@ int failed(int status, const std::string& message) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int bonsai::bonsai_main(int argc, char** argv, void (*register_parts)()) {
   restart_without_blas_threads(argv);
   occupy_closed_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is then a failed write, as a full disk is
@@ -105,22 +111,17 @@ int main(int argc, char** argv) {
   CLI::App program{
       "Bonsai grows miniature transformers: trains them from YAML files and proves every gradient."};
   program.set_version_flag("--version", "bonsai " BONSAI_VERSION);
+  program.footer(
+      "Exit status: 0 done, 1 failed while running, 2 wrong usage or config, 128 and the number of a signal that stopped "
+      "a run.");
   program.require_subcommand(1);
   program.option_defaults()->always_capture_default();  // help shows them
   program.parse_complete_callback(check_environment);   // before the command's own
   program.failure_message(
       [](const CLI::App*, const CLI::Error& e) { return fmt::format("{}; see --help\n", e.what()); });
-  bonsai::add_train(program);
-  bonsai::add_generate(program);
-  bonsai::add_evaluate(program);
-  bonsai::add_inspect(program);
-  bonsai::add_gradcheck(program);
-  bonsai::add_audit(program);
-  bonsai::add_bench(program);
-  bonsai::add_config(program);
-  bonsai::add_convert(program);
-  bonsai::add_doctor(program);
   try {
+    if (register_parts) register_parts();
+    add_commands(program);
     check_words(program, {argv + 1, argv + argc});
     program.parse(argc, argv);
     if (std::fflush(stdout) == 0) return 0;

@@ -21,6 +21,8 @@ void add_bench(CLI::App& program);
 void add_config(CLI::App& program);
 void add_convert(CLI::App& program);
 void add_doctor(CLI::App& program);
+void add_man(CLI::App& program);
+void add_completion(CLI::App& program);
 
 // What an option takes: anything else is one sentence and exit status 2.
 CLI::Validator whole_number(int64_t least);
