@@ -4,7 +4,7 @@
 # and with pkg-config.
 # usage: tests/check_install.sh CMAKE BUILD GENERATOR COMPILER
 set -euo pipefail
-[ $# -eq 4 ] || { sed -n '4s/^# //p' "$0" >&2; exit 2; }
+[ $# -eq 4 ] || { sed -n '5s/^# //p' "$0" >&2; exit 2; }
 cmake=$1 build=$2 generator=$3 compiler=$4
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -24,7 +24,8 @@ private=$(grep -E '/(cpu|cuda)/' headers.cpp || true)
 [ -z "$private" ] || { echo "private headers are installed: $private"; exit 1; }
 # Headers of layers include neither the kernel table nor the functors of the kernels.
 grep bonsai/layers/ headers.cpp > layers.cpp
-if "$compiler" -std=c++20 -I"$prefix/include" -M layers.cpp | grep -oE 'framework/backend/(kernels|elementwise|math)\.h'; then
+if "$compiler" -std=c++20 -I"$prefix/include" -M layers.cpp |
+  grep -oE 'framework/backend/(kernels|elementwise|math)\.h'; then
   echo "these are included by a header of layers"
   exit 1
 fi
@@ -67,9 +68,11 @@ fi
 [ "$(build/user)" = "the gradient is 4 6" ] || { echo "the user's program prints: $(build/user)"; exit 1; }
 status=0
 build/own doctor 2> own.txt || status=$?
-[ "$status $(cat own.txt)" = "1 [own part] it is registered" ] || { echo "a part of a program: $status"; cat own.txt; exit 1; }
+[ "$status $(cat own.txt)" = "1 [own part] it is registered" ] ||
+  { echo "a part of a program: $status"; cat own.txt; exit 1; }
 
-grep -qF -- '\-\-resume' "$prefix/share/man/man1/bonsai.1" || { echo "the manual page has no --resume"; exit 1; }
+grep -qF -- '\-\-resume' "$prefix/share/man/man1/bonsai.1" ||
+  { echo "the manual page has no --resume"; exit 1; }
 # completed WORD...: what bash offers for the last word.
 completed() { (source "$prefix/share/bash-completion/completions/bonsai"
   COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _bonsai; echo "${COMPREPLY[*]}"); }

@@ -4,7 +4,7 @@
 # only C++20 and the headers (B50).
 # usage: tests/check_subproject.sh CMAKE GENERATOR COMPILER
 set -euo pipefail
-[ $# -eq 3 ] || { sed -n '4s/^# //p' "$0" >&2; exit 2; }
+[ $# -eq 3 ] || { sed -n '5s/^# //p' "$0" >&2; exit 2; }
 bonsai=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

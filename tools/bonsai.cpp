@@ -88,8 +88,8 @@ void restart_without_blas_threads(char** argv) {
 
 void add_commands(CLI::App& program) {
   using namespace bonsai;
-  for (const auto add : {add_train, add_generate, add_evaluate, add_inspect, add_gradcheck, add_audit, add_bench,
-                         add_config, add_convert, add_doctor, add_man, add_completion})
+  for (const auto add : {add_train, add_generate, add_evaluate, add_inspect, add_gradcheck, add_audit,
+                         add_bench, add_config, add_convert, add_doctor, add_new, add_man, add_completion})
     add(program);
 }
 
@@ -112,8 +112,8 @@ int bonsai::bonsai_main(int argc, char** argv, void (*register_parts)()) {
       "Bonsai grows miniature transformers: trains them from YAML files and proves every gradient."};
   program.set_version_flag("--version", "bonsai " BONSAI_VERSION);
   program.footer(
-      "Exit status: 0 done, 1 failed while running, 2 wrong usage or config, 128 and the number of a signal that stopped "
-      "a run.");
+      "Exit status: 0 done, 1 failed while running, 2 wrong usage or config, 128 and the number of a signal "
+      "that stopped a run.");
   program.require_subcommand(1);
   program.option_defaults()->always_capture_default();  // help shows them
   program.parse_complete_callback(check_environment);   // before the command's own

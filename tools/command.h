@@ -21,6 +21,7 @@ void add_bench(CLI::App& program);
 void add_config(CLI::App& program);
 void add_convert(CLI::App& program);
 void add_doctor(CLI::App& program);
+void add_new(CLI::App& program);
 void add_man(CLI::App& program);
 void add_completion(CLI::App& program);
 

@@ -1,4 +1,5 @@
-// bonsai man and bonsai completion SHELL: a manual page and completions, from the commands and options themselves.
+// bonsai man and bonsai completion SHELL: a manual page and completions, from the commands and options
+// themselves.
 #include <fmt/format.h>
 
 #include "bonsai/tools/command.h"
@@ -33,21 +34,23 @@ std::string commands_manual(CLI::App& app, const std::string& path) {
   std::string text;
   for (CLI::App* command : commands_of(app)) {
     const std::string name = path + command->get_name();
-    text += fmt::format(".SS {}\n{}\n{}", roff(name), roff(command->get_description()), options_manual(*command));
-    text += commands_manual(*command, name + " ");
+    text += fmt::format(".SS {}\n{}\n", roff(name), roff(command->get_description()));
+    text += options_manual(*command) + commands_manual(*command, name + " ");
   }
   return text;
 }
 
 std::string manual(CLI::App& program) {
   const std::string name = "bonsai";
-  return fmt::format(".TH BONSAI 1 \"\" \"{0}\"\n.SH NAME\n{1} \\- {2}\n.SH SYNOPSIS\n.B {1}\n.I COMMAND\n[\n.I OPTIONS\n]\n"
+  return fmt::format(".TH BONSAI 1 \"\" \"{0}\"\n.SH NAME\n{1} \\- {2}\n"
+                     ".SH SYNOPSIS\n.B {1}\n.I COMMAND\n[\n.I OPTIONS\n]\n"
                      ".SH OPTIONS\n{3}.SH COMMANDS\n{4}.SH EXIT STATUS\n{5}\n",
                      roff(program.version()), name, roff(program.get_description()), options_manual(program),
                      commands_manual(program, ""), roff(program.get_footer()));
 }
 
-// Lines of a case statement, which bash and zsh read alike: the words before the cursor, and those that may follow.
+// Lines of a case statement, which bash and zsh read alike: the words before the cursor, and those that may
+// follow.
 std::string cases(CLI::App& app, const std::string& path) {
   std::string words, deeper;
   for (CLI::App* command : commands_of(app)) {
@@ -57,8 +60,8 @@ std::string cases(CLI::App& app, const std::string& path) {
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames()) words += "--" + name + " ";
   words.pop_back();
-  return deeper + fmt::format("    \"{0}\"{1}) list=\"{2}\" ;;\n", path, deeper.empty() ? fmt::format(" | \"{} \"*", path) : "",
-                              words);
+  const std::string longer = deeper.empty() ? fmt::format(" | \"{} \"*", path) : "";
+  return deeper + fmt::format("    \"{}\"{}) list=\"{}\" ;;\n", path, longer, words);
 }
 
 std::string completion(CLI::App& program, const std::string& shell) {

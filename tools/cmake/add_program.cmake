@@ -1,5 +1,5 @@
-# bonsai_add_program(NAME FILES...): a program with all commands of bonsai and the parts in FILES. Each file defines
-# `void bonsai::register_<file>()`, which adds its parts to their registries.
+# bonsai_add_program(NAME FILES...): a program with all commands of bonsai and the parts in FILES. Each file
+# defines `void bonsai::register_<file>()`, which adds its parts to their registries.
 function(bonsai_add_program name)
   set(declarations "")
   set(calls "")
