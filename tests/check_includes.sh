@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks the structure of the tree: what is at the top level, who includes whom, files of at most 500 lines, a
-# README in every folder, no unprinted random seed in a test. Prints each violation as file:line: sentence; exits 1
-# if there is one.
+# Checks the structure of the tree: what is at the top level, who includes whom, files of at most 500 lines,
+# lines of at most 110 columns, a README in every folder, no unprinted random seed in a test. Prints each
+# violation as file:line: sentence; exits 1 if there is one.
 # usage: tests/check_includes.sh [folder of the repository]
 set -euo pipefail
 export LC_ALL=C
@@ -29,6 +29,11 @@ tests:                  framework layers data trainers tools tests
 # Only framework/backend and tests may include files of these folders.
 private='framework/backend/cpu framework/backend/cuda'
 max_lines=500
+max_columns=110
+# Files and folders whose lines are still to be wrapped: paths that begin with one of these.
+unwrapped='CHANGELOG.md README.md framework/backend/kernels.def framework/checks framework/config
+  framework/ops layers tests/CMakeLists.txt tests/check_install.sh tests/cuda/test_ tests/own
+  tests/test_ tools trainers'
 
 cd "${1-"$(dirname "${BASH_SOURCE[0]}")/.."}"
 tops=()
@@ -120,11 +125,34 @@ check_lengths() {
   return "$status"
 }
 
+# Lines of at most 110 characters in sources and prose. Tables, lines with a URL, blocks between <!-- ... -->
+# comments (generated), and blocks of a README without a language (output) may have longer ones.
+check_columns() {
+  { files ! -path 'tests/fixtures/*' ! -path 'tests/fuzz/corpus/*' ! -path tests/mutants
+    ls -- *.md CMakeLists.txt docs/*.md; } |
+    awk -v unwrapped="$unwrapped" '
+      BEGIN { n = split(unwrapped, start) }
+      { for (i = 1; i <= n; ++i) if (index($0, start[i]) == 1) next; print }' |
+    xargs -d '\n' awk -v max="$max_columns" '
+    FNR == 1 { markdown = FILENAME ~ /\.md$/; block = output = generated = 0 }
+    markdown && /^ *```/ { block = !block; output = block && /^ *```$/ }
+    markdown && /^<!-- / { generated = !/^<!-- end / }
+    {
+      line = $0
+      gsub(/[\200-\277]/, "", line)  # the second and later bytes of a character
+      if (length(line) <= max || line ~ /https?:\/\//) next
+      if (markdown && (line ~ /^\|/ || output || generated)) next
+      print FILENAME ":" FNR ": the line has " length(line) " characters, more than " max "; wrap it"
+      failed = 1
+    }
+    END { exit failed }'
+}
+
 check_readmes() {
   local folder status=0
   while read -r folder; do
     if [ ! -e "$folder/README.md" ]; then
-      echo "$folder/README.md:1: there is no README; say what is here, what it may include, how to add one more"
+      echo "$folder/README.md:1: there is no README; say what is here, what it may include, how to add more"
       status=1
     fi
   done < <(files ! -path 'tests/fixtures/*/*' ! -path 'tests/fuzz/corpus/*' | sed 's|/[^/]*$||' | sort -u)
@@ -160,10 +188,11 @@ status=0
 check_top_level || status=1
 check_includes || status=1
 check_lengths || status=1
+check_columns || status=1
 check_readmes || status=1
 check_seeds || status=1
 if [ "$status" -eq 0 ]; then
-  echo "${#sources[@]} source files: every include is allowed, no file is too long," \
+  echo "${#sources[@]} source files: every include is allowed, no file or line is too long," \
     "every folder has a README, every seed is printed"
 fi
 exit "$status"
