@@ -19,8 +19,8 @@
 
 namespace {
 
-// Refuses the first word that names no command or option, and says what was probably meant. CLI11 would take the
-// value of an unknown option for an argument, and blame another word.
+// Refuses the first word that names no command or option, and says what was probably meant. CLI11 would take
+// the value of an unknown option for an argument, and blame another word.
 void check_words(const CLI::App& program, const std::vector<std::string>& words) {
   const CLI::App* command = &program;
   std::string name = "bonsai";
@@ -74,8 +74,8 @@ void occupy_closed_streams() {
       std::abort();
 }
 
-// While it is loaded, OpenBLAS starts threads that each allocate a buffer, and under a limit on memory they may try for
-// ever. Bonsai has no use for them: under such a limit the program starts again without.
+// While it is loaded, OpenBLAS starts threads that each allocate a buffer, and under a limit on memory they
+// may try for ever. Bonsai has no use for them: under such a limit the program starts again without.
 void restart_without_blas_threads(char** argv) {
   constexpr const char* kThreads = "OPENBLAS_NUM_THREADS";
   const char* threads = std::getenv(kThreads);
@@ -83,7 +83,8 @@ void restart_without_blas_threads(char** argv) {
   bool limited = false;
   for (const auto resource : {RLIMIT_AS, RLIMIT_DATA})
     if (rlimit limit{}; getrlimit(resource, &limit) == 0) limited |= limit.rlim_cur != RLIM_INFINITY;
-  if (limited && setenv(kThreads, "1", 1) == 0) execv("/proc/self/exe", argv);  // goes on as it is where this fails
+  // Goes on as it is where this fails.
+  if (limited && setenv(kThreads, "1", 1) == 0) execv("/proc/self/exe", argv);
 }
 
 void add_commands(CLI::App& program) {

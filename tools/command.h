@@ -46,11 +46,13 @@ constexpr int64_t kStandInVocabulary = 65;  // where neither the config nor any 
 
 enum class Use { training, evaluation };  // an evaluation needs the weights and one layer's activations
 
-// Throws ConfigError if this machine cannot hold the model (in training also gradients and two moments) and a batch.
-// ConfigArguments::load calls it before the data is read, when the vocabulary may be missing: then it counts the rest.
+// Throws ConfigError if this machine cannot hold the model (in training also gradients and two moments) and a
+// batch. ConfigArguments::load calls it before the data is read, when the vocabulary may be missing: then it
+// counts the rest.
 void check_memory(const RunConfig& config, Use use = Use::training);
 
-// The data, or, where its file is missing, the config's vocabulary or that one: for commands that need no data.
+// The data, or, where its file is missing, the config's vocabulary or that one: for commands that need no
+// data.
 void prepare_data_or_vocabulary(RunConfig& config);
 
 // --device cpu, cuda or cuda:N, for commands that read a checkpoint; the CPU where it is not given.
@@ -64,10 +66,11 @@ struct LoadedModel {
   Transformer transformer;
 };
 
-// What the model is given of an option's text. A ConfigError names the option if the text is not in its alphabet or no
-// prompt of its task, or if a source is longer than block_size.
+// What the model is given of an option's text. A ConfigError names the option if the text is not in its
+// alphabet or no prompt of its task, or if a source is longer than block_size.
 Batch prompt_of(const LoadedModel& model, const std::string& option, const std::string& text);
-// The batch's only row and what the model writes after it: at most `count` tokens, and no more than the task's answer.
+// The batch's only row and what the model writes after it: at most `count` tokens, and no more than the
+// task's answer.
 std::vector<int32_t> written_by(LoadedModel& model, const Batch& batch, int64_t count,
                                 const GenerateOptions& options);
 

@@ -79,14 +79,16 @@ void add_new(CLI::App& program) {
   command->add_option("kind", *kind, "of the part")->required()->check(CLI::IsMember(kinds()));
   command->add_option("name", *name, "of the part and its file, as in my_layer")->required();
   command
-      ->add_option("--dir", *folder, "in this folder, with a config and a project that builds and tests the part")
+      ->add_option("--dir", *folder,
+                   "in this folder, with a config and a project that builds and tests the part")
       ->check(not_empty());
   command->callback([=] {
     if (!is_part_name(*name))
-      throw ConfigError(fmt::format(
-          "the name of a part has lower-case letters, digits and underscores, and begins with a letter, as in "
-          "my_layer; it cannot be '{}'",
-          *name));
+      throw ConfigError(
+          fmt::format("the name of a part has lower-case letters, digits and underscores, and begins with a "
+                      "letter, as in "
+                      "my_layer; it cannot be '{}'",
+                      *name));
     write_part(*kind, *name, *folder);
   });
 }
