@@ -7,7 +7,6 @@
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/transformer.h"
 #include "bonsai/layers/feed_forward/swiglu.h"
-#include "bonsai/layers/mask.h"
 
 #include "bonsai/tests/support.h"
 
@@ -120,14 +119,6 @@ std::vector<LayerCase> layer_cases() {
                  4, 4),
       multi_head("with weights", {.d_model = 6, .n_heads = 2, .causal = true, .init_std = 0.5}, 4, 4, true),
   };
-  all.push_back({"CausalMask", "", {input({2, 4, 6})}, [](Module& root, auto& owner) -> DifferentiableFunction {
-                   owner.push_back(std::make_unique<CausalMask>(&root, "layer"));
-                   Layer* mask = static_cast<Layer*>(owner.back().get());
-                   return [mask](const std::vector<Tensor>& in) {
-                     Context context;
-                     return softmax((*mask)(in[0], context));
-                   };
-                 }});
   for (const bool weights : {false, true})
     all.push_back({"ScaledDotProductAttention", weights ? "with weights, a learned mask" : "causal",
                    {input({2, 4, 3}), input({2, 6, 3}, 2), input({2, 6, 5}, 3), input({4, 6}, 4)},

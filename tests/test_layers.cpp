@@ -4,7 +4,6 @@
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/cache.h"
 #include "bonsai/layers/transformer.h"
-#include "bonsai/layers/mask.h"
 #include "bonsai/tests/support.h"
 
 namespace bonsai::test {
@@ -269,29 +268,6 @@ TEST(Positions, SinusoidsAreThoseOfThePaper) {
   }
 }
 
-// The last query lines up with the last key, whatever the sizes.
-TEST(CausalMask, HidesWhatComesAfterForAnySizes) {
-  Module root;
-  CausalMask mask{&root, "mask"};
-  Context context;
-  for (int64_t queries : {0, 1, 3, 5})
-    for (int64_t keys : {0, 1, 4, 5, 7}) {
-      Tape tape;
-      const Tensor x = tape.watch(random_tensor({2, queries, keys}, DType::f32));
-      const Tensor y = mask(x, context);
-      tape.backward(y, full(y.shape(), 1));
-      const auto in = x.values(), out = y.values(), grad = tape.gradient(x).values();
-      for (int64_t b = 0; b < 2; ++b)
-        for (int64_t i = 0; i < queries; ++i)
-          for (int64_t j = 0; j < keys; ++j) {
-            const auto at = static_cast<size_t>((b * queries + i) * keys + j);
-            const bool seen = j <= i + keys - queries;
-            EXPECT_EQ(out[at], seen ? in[at] : -INFINITY);
-            EXPECT_EQ(grad[at], seen ? 1 : 0);
-          }
-    }
-}
-
 // B34: dropout and its scale, in the layer and inside attention.
 TEST(Dropout, KeepsItsPromises) {
   Module root;
@@ -417,7 +393,6 @@ TEST(Axes, AnErrorNamesTheOperandAndItsAxes) {
   expect("[embedding] ids may have at most 5 axes, got i32(1,1,1,1,1,1)", [&] { embedding(two, ids({1, 1, 1, 1, 1, 1}, 4)); });
   expect("[rms_norm] x must be (...,channels), got f32()", [&] { rms_norm(scalar, one, 1e-6); });
   expect("[softmax] x must be (...,channels), got f32()", [&] { softmax(scalar); });
-  expect("[causal_mask] scores must be (...,queries,keys), got f32(4)", [&] { causal_mask(one); });
   expect("[rope] x must be (...,time,channels), got f32(4)", [&] { rope(one, {.n_heads = 2}); });
   expect("[cross_entropy] logits must be (...,vocabulary), got f32()", [&] { cross_entropy(scalar, ids({1}, 4)); });
   expect("[cross_entropy] the target of logits f32(5,4) must be i32(5), got i32(1,5)",

@@ -19,6 +19,18 @@ struct Neg {
   template <class T> static constexpr T backward(T, T, T dy) { return -dy; }
 };
 
+// |x|; the gradient at 0 is 0.
+struct Abs {
+  template <class T> static constexpr T forward(T x) { return x > 0 ? x : T(0) - x; }
+  template <class T> static constexpr T backward(T x, T, T dy) { return x > 0 ? dy : x < 0 ? -dy : T(0); }
+};
+
+// 1, -1, or x itself for 0 and NaN; the gradient is 0 everywhere.
+struct Sign {
+  template <class T> static constexpr T forward(T x) { return x > 0 ? T(1) : x < 0 ? T(-1) : x; }
+  template <class T> static constexpr T backward(T, T, T) { return T(0); }
+};
+
 struct Exp {
   template <class T> static constexpr T forward(T x) { return math::exp(x); }
   template <class T> static constexpr T backward(T, T y, T dy) { return dy * y; }
@@ -32,6 +44,16 @@ struct Log {
 struct Sqrt {
   template <class T> static constexpr T forward(T x) { return math::sqrt(x); }
   template <class T> static constexpr T backward(T, T y, T dy) { return dy / (2 * y); }
+};
+
+struct Sin {
+  template <class T> static constexpr T forward(T x) { return math::sin(x); }
+  template <class T> static constexpr T backward(T x, T, T dy) { return dy * math::cos(x); }
+};
+
+struct Cos {
+  template <class T> static constexpr T forward(T x) { return math::cos(x); }
+  template <class T> static constexpr T backward(T x, T, T dy) { return -dy * math::sin(x); }
 };
 
 struct Tanh {

@@ -2,12 +2,17 @@
 // can declare the ops from it.
 #pragma once
 
-//  name       functor   saves  domain: real, positive, or nonzero (a kink at 0)
+// The domain is real, positive, nonzero (a kink at 0) or step (a jump at 0, and a gradient of 0).
+//  name       functor   saves  domain
 #define BONSAI_ELEMENTWISE(OP)      \
   OP(neg,       Neg,      none, real)     \
+  OP(abs,       Abs,      x,    nonzero)  \
+  OP(sign,      Sign,     none, step)     \
   OP(exp,       Exp,      y,    real)     \
   OP(log,       Log,      x,    positive) \
   OP(sqrt,      Sqrt,     y,    positive) \
+  OP(sin,       Sin,      x,    real)     \
+  OP(cos,       Cos,      x,    real)     \
   OP(tanh,      Tanh,     y,    real)     \
   OP(sigmoid,   Sigmoid,  y,    real)     \
   OP(relu,      Relu,     y,    nonzero)  \

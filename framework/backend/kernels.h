@@ -50,6 +50,8 @@ struct Gemm {
   bool add = false;
 };
 
+enum class Comparison { greater, greater_equal, equal };  // of a to b; false where either is NaN
+
 struct CrossEntropy {
   double label_smoothing;
   int64_t ignore_index;
@@ -112,7 +114,7 @@ struct AdamW {
 // none.
 struct IndexError {
   int64_t count = 0, position = 0, value = 0, limit = 0;
-  int64_t op = 0;  // 0 embedding, 1 cross_entropy
+  int64_t op = 0;  // 0 embedding, 1 cross_entropy, 2 gather, 3 scatter_add
 };
 
 // One entry of the table.

@@ -200,6 +200,24 @@ constexpr T sqrt(T x) {
   }
 }
 
+// Sine and cosine of x in radians, by libm and therefore not vectorised.
+template <std::floating_point T>
+constexpr T sin(T x) {
+  if constexpr (std::same_as<T, float>) {
+    return ::sinf(x);
+  } else {
+    return std::sin(x);
+  }
+}
+template <std::floating_point T>
+constexpr T cos(T x) {
+  if constexpr (std::same_as<T, float>) {
+    return ::cosf(x);
+  } else {
+    return std::cos(x);
+  }
+}
+
 // x^a, by libm and therefore not vectorised.
 template <std::floating_point T>
 constexpr T pow(T x, T a) {

@@ -53,6 +53,8 @@ inline Number exp(Number x) { return exp(x.v); }
 inline Number near_exp(Number x) { return near_exp(x.v); }
 inline Number log(Number x) { return log(x.v); }
 inline Number sqrt(Number x) { return sqrt(x.v); }
+inline Number sin(Number x) { return sin(x.v); }
+inline Number cos(Number x) { return cos(x.v); }
 inline Number tanh(Number x) { return tanh(x.v); }
 inline Number erf(Number x) { return erf(x.v); }
 inline Number sigmoid(Number x) { return sigmoid(x.v); }
@@ -68,7 +70,7 @@ namespace bonsai::planting {
 namespace {
 
 enum class Saves { none, x, y };
-enum class Domain { real, positive, nonzero };
+enum class Domain { real, positive, nonzero, step };
 
 enum class Change { operation, saved, passed_on };
 

@@ -45,10 +45,13 @@ void with_a_number(Mutants& all) {
 
 void arithmetic(Mutants& all) {
   // y = factor x
-  add(all, &KernelTable::scale, "factor left out", [](View x, double, MutView y) { copy(x, y); });
+  add(
+      all, &KernelTable::scale, "factor left out", [](View x, double, MutView y) { copy(x, y); },
+      "what is scaled is not used");
   // y += x
   add(all, &KernelTable::accumulate, "y left out: overwritten", [](View x, MutView y) { copy(x, y); });
-  add(all, &KernelTable::accumulate, "x left out: never added", [](View, MutView) {});
+  add(
+      all, &KernelTable::accumulate, "x left out: never added", [](View, MutView) {}, "what is added is zero");
   // y = a b, y = a / b; in backward a is dy
   add(all, &KernelTable::mul, "b left out", [](View a, View, MutView y) { copy(a, y); });
   add(all, &KernelTable::div, "b left out", [](View a, View, MutView y) { copy(a, y); });
@@ -66,20 +69,6 @@ void arithmetic(Mutants& all) {
         std::rotate(y.as<double>(), y.as<double>() + 1, y.as<double>() + y.shape.elements());
       },
       "all of it is one number");
-  // y = x where j <= i + Tk - Tq, else value
-  static constexpr auto diagonal = [](View x, double value, MutView y, int64_t shift) {
-    const int64_t queries = x.shape[-2], keys = x.shape[-1];
-    for (int64_t e = 0; e < x.shape.elements(); ++e) {
-      const int64_t i = e / keys % queries, j = e % keys;
-      y.as<double>()[e] = j > i + keys - queries + shift ? value : x.as<double>()[e];
-    }
-  };
-  add(all, &KernelTable::causal_mask, "the diagonal one lower",
-      [](View x, double v, MutView y) { diagonal(x, v, y, -1); });
-  add(
-      all, &KernelTable::causal_mask, "the diagonal one higher",
-      [](View x, double v, MutView y) { diagonal(x, v, y, 1); },
-      "what comes down to a masked score is zero already");
   // y = sum of the middle axis of (outer, n, inner)
   static constexpr auto sum = [](View x, double factor, MutView y, int64_t begin, int64_t left_out) {
     const int64_t outer = x.shape.dim[0], n = x.shape.dim[1], inner = x.shape.dim[2];
@@ -117,6 +106,62 @@ void arithmetic(Mutants& all) {
       dx.as<double>()[next] = largest ? dy.as<double>()[outer * inner + i] : 0;
     }
   });
+}
+
+void comparing(Mutants& all) {
+  // y = 1 where a > b, or a = b
+  using kernel::Comparison;
+  add(
+      all, &KernelTable::compare, "operands swapped",
+      [](View a, View b, Comparison holds, MutView y) { real().compare(b, a, holds, y); }, "all are equal");
+  add(
+      all, &KernelTable::compare, "equal counts as greater",
+      [](View a, View b, Comparison holds, MutView y) {
+        real().compare(a, b, holds == Comparison::greater ? Comparison::greater_equal : holds, y);
+      },
+      "no two are equal");
+  add(
+      all, &KernelTable::compare, "equal left out",
+      [](View a, View b, Comparison holds, MutView y) {
+        real().compare(a, b, holds, y);
+        if (holds == Comparison::equal) std::fill_n(y.as<int32_t>(), y.shape.elements(), 0);
+      },
+      "no two are equal");
+}
+
+void along_an_axis(Mutants& all) {
+  // y[k] = sum of x[j] for j <= k, or j >= k
+  add(all, &KernelTable::cumulative_sum, "from the other end",
+      [](View x, bool reverse, MutView y) { real().cumulative_sum(x, !reverse, y); });
+  add(all, &KernelTable::cumulative_sum, "own element left out", [](View x, bool reverse, MutView y) {
+    real().cumulative_sum(x, reverse, y);
+    for (int64_t i = 0; i < x.shape.elements(); ++i) y.as<double>()[i] -= x.as<double>()[i];
+  });
+  // y[k] = x[index[k]], and x[index[k]] += y[k]
+  static constexpr auto next = [](View index, int64_t n) {
+    std::vector<int32_t> moved(index.as<int32_t>(), index.as<int32_t>() + index.shape.elements());
+    for (int32_t& k : moved) k = static_cast<int32_t>((k + 1) % n);
+    return moved;
+  };
+  add(all, &KernelTable::gather, "index off by one", [](View x, View index, MutView y, IndexError* error) {
+    const std::vector<int32_t> moved = next(index, x.shape.dim[1]);
+    real().gather(x, {moved.data(), index.shape, index.dtype}, y, error);
+  });
+  add(all, &KernelTable::scatter_add, "index off by one",
+      [](View index, View y, MutView x, IndexError* error) {
+        const std::vector<int32_t> moved = next(index, x.shape.dim[1]);
+        real().scatter_add({moved.data(), index.shape, index.dtype}, y, x, error);
+      });
+  add(
+      all, &KernelTable::scatter_add, "overwritten where an index comes again",
+      [](View index, View y, MutView x, IndexError*) {
+        const int64_t m = index.shape.dim[1], inner = index.shape.dim[2], n = x.shape.dim[1];
+        for (int64_t at = 0; at < index.shape.elements(); ++at) {
+          const int64_t row = at / (m * inner) * n + index.as<int32_t>()[at];
+          x.as<double>()[row * inner + at % inner] = y.as<double>()[at];
+        }
+      },
+      "no index comes again");
 }
 
 void moving(Mutants& all) {
@@ -208,6 +253,8 @@ const std::vector<KernelMutant>& kernel_mutants() {
     add_elementwise_mutants(all);
     with_a_number(all);
     arithmetic(all);
+    comparing(all);
+    along_an_axis(all);
     moving(all);
     products(all);
     add_row_mutants(all);

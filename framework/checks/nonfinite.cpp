@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 namespace bonsai {
 namespace {
@@ -49,8 +48,7 @@ void NonfiniteTrace::result(const char* op, std::span<const TensorRef> inputs, c
       return;
     }
   }
-  const bool meant = std::strcmp(op, "causal_mask") == 0 && !made.nan;
-  if ((made.nan && !nan) || (made.infinite && finite && !meant))
+  if ((made.nan && !nan) || (made.infinite && finite))
     text_ = fmt::format("{}{} made {} of {}", backward_of_ ? fmt::format("in the backward of [{}] ", backward_of_) : "", place(op),
                         made.nan ? "nan" : "inf", from);
 }

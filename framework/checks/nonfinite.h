@@ -6,7 +6,7 @@
 //   if (trace.found()) puts(trace.text().c_str());
 //
 // An op that passes on what it was given is not named: NaN counts where no input is NaN, infinity where all
-// inputs are finite. The -inf of causal_mask is meant.
+// inputs are finite.
 #pragma once
 
 #include <string>

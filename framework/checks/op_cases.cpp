@@ -106,13 +106,24 @@ OpCase cross_entropy_row(std::string variant, CrossEntropyOptions o) {
           .reference = [](Ref r) { return cross_entropy(r["logits"], r["target"], cross_entropy_options(r)); }};
 }
 
-Tensor binary_reference(Ref r, Tensor (*op)(const Tensor&, const Tensor&)) { return op(r["a"], r["b"]); }
+using Binary = Tensor (*)(const Tensor&, const Tensor&);
+
+Tensor binary_reference(Ref r, Binary op) { return op(r["a"], r["b"]); }
+
+// A gradient of 0 alone proves nothing: a row multiplies a step function by its input.
+template <class... N>
+Input step(N... sizes) {
+  return nonzero(sizes...);
+}
+Tensor in_row(std::string_view domain, const Tensor& x, const Tensor& y) {
+  return domain == "step" ? mul(x, y) : y;
+}
 
 void add_elementwise(std::vector<OpCase>& rows) {
 #define OP(name, functor, saves, domain) \
   rows.push_back({.op = #name,           \
                   .inputs = {domain(3, 2, 5)}, \
-                  .call = [](In in) { return name(in[0]); }, \
+                  .call = [](In in) { return in_row(#domain, in[0], name(in[0])); }, \
                   .reference = [](Ref r) { return name(r["x"]); }});
   BONSAI_ELEMENTWISE(OP)
 #undef OP
@@ -137,7 +148,7 @@ void add_elementwise(std::vector<OpCase>& rows) {
 }
 
 void add_arithmetic(std::vector<OpCase>& rows) {
-  const auto binary = [&](const char* op, Tensor (*f)(const Tensor&, const Tensor&), Input (*second)(int, int)) {
+  const auto binary = [&](const char* op, Binary f, Input (*second)(int, int)) {
     const auto call = [f](In in) { return f(in[0], in[1]); };
     const auto reference = [f](Ref r) { return binary_reference(r, f); };
     rows.push_back({.op = op, .inputs = {normal(3, 4), second(3, 4)}, .call = call, .reference = reference});
@@ -154,9 +165,65 @@ void add_arithmetic(std::vector<OpCase>& rows) {
   rows.push_back({.op = "masked_fill",
                   .inputs = {normal(2, 4, 3), flags(4, 3)},
                   .call = [](In in) { return masked_fill(in[0], in[1], -2.5); }});
-  rows.push_back({.op = "causal_mask",
-                  .inputs = {normal(2, 4, 6)},
-                  .call = [](In in) { return softmax(causal_mask(in[0])); }});
+  binary("maximum", maximum, normal);
+  binary("minimum", minimum, normal);
+  const auto ties = [&](const char* op, Binary f) {
+    rows.push_back({.op = op,
+                    .variant = "ties",
+                    .inputs = {normal(3, 4)},
+                    .call = [f](In in) { return f(in[0], in[0]); }});
+  };
+  ties("maximum", maximum);
+  ties("minimum", minimum);
+  rows.push_back({.op = "clamp",
+                  .inputs = {normal(4, 5)},
+                  .call = [](In in) { return clamp(in[0], -0.4, 0.7); },
+                  .composed = [](In in) {
+                    const DType dtype = in[0].dtype();
+                    return minimum(maximum(in[0], full({}, -0.4, dtype)), full({}, 0.7, dtype));
+                  }});
+}
+
+// What gives i32 has no gradient: a row chooses by it.
+void add_choices(std::vector<OpCase>& rows) {
+  const auto chosen = [&](const char* op, Binary f, Binary same) {
+    rows.push_back({.op = op,
+                    .inputs = {normal(3, 1, 4), normal(5, 1)},
+                    .call = [f](In in) { return where(f(in[0], in[1]), in[0], in[1]); },
+                    .composed = [same](In in) { return same(in[0], in[1]); }});
+  };
+  chosen("gt", gt, maximum);
+  chosen("ge", ge, maximum);
+  chosen("lt", lt, minimum);
+  chosen("le", le, minimum);
+  rows.push_back({.op = "eq",
+                  .inputs = {nonzero(3, 4), nonzero(3, 4)},
+                  .call = [](In in) {
+                    const Tensor alike = eq(sign(in[0].detach()), sign(in[1].detach()));
+                    return where(alike, in[0], in[1]);
+                  },
+                  .composed = [](In in) {
+                    const Tensor nothing = full({}, 0, in[0].dtype());
+                    return where(gt(mul(in[0], in[1]), nothing), in[0], in[1]);
+                  }});
+  rows.push_back({.op = "argmax",
+                  .inputs = {distinct(3, 4, 2)},
+                  .call = [](In in) { return gather(in[0], 1, argmax(in[0], 1, true)); },
+                  .composed = [](In in) { return max(in[0], 1, true); }});
+  rows.push_back({.op = "gather",
+                  .inputs = {normal(3, 4, 2), ids(4, 3, 5, 2)},  // five draws of four: some come twice
+                  .call = [](In in) { return gather(in[0], 1, in[1]); },
+                  .composed = [](In in) {
+                    const Tensor x = reshape(permute(in[0], {0, 2, 1}), {3, 1, 2, 4});
+                    return sum(mul(x, one_hot(in[1], 4, in[0].dtype())), -1);
+                  }});
+  rows.push_back({.op = "scatter_add",
+                  .inputs = {normal(3, 4, 2), ids(4, 3, 5, 2), normal(3, 5, 2)},
+                  .call = [](In in) { return scatter_add(in[0], 1, in[1], in[2]); },
+                  .composed = [](In in) {
+                    const Tensor each = mul(reshape(in[2], {3, 5, 2, 1}), one_hot(in[1], 4, in[0].dtype()));
+                    return add(in[0], permute(sum(each, 1), {0, 2, 1}));
+                  }});
 }
 
 void add_products(std::vector<OpCase>& rows) {
@@ -167,6 +234,22 @@ void add_products(std::vector<OpCase>& rows) {
                     .call = [ta, tb](In in) { return matmul(in[0], in[1], ta, tb); },
                     .reference = [](Ref r) { return matmul(r["a"], r["b"]); }});
   };
+  const auto einsums = [&](const char* equation, Input a, Input b) {
+    rows.push_back({.op = "einsum",
+                    .variant = equation,
+                    .inputs = {a, b},
+                    .call = [equation](In in) { return einsum(equation, in[0], in[1]); }});
+  };
+  einsums("ij,jk->ik", normal(3, 4), normal(4, 5));
+  rows.back().composed = [](In in) { return matmul(in[0], in[1]); };
+  einsums("bqhd,bkhd->bhqk", normal(2, 3, 2, 4), normal(2, 5, 2, 4));
+  rows.back().composed = [](In in) {
+    return matmul(permute(in[0], {0, 2, 1, 3}), permute(in[1], {0, 2, 1, 3}), false, true);
+  };
+  einsums("abc,bd->da", normal(2, 3, 4), normal(3, 5));
+  rows.back().composed = [](In in) { return permute(matmul(sum(in[0], 2), in[1]), {1, 0}); };
+  einsums("i,j->ji", normal(3), normal(4));
+  rows.back().composed = [](In in) { return mul(in[0], reshape(in[1], {4, 1})); };
   matmuls("", normal(3, 4), normal(4, 5), false, false);
   matmuls("batched", normal(2, 3, 4), normal(2, 4, 5), false, false);
   matmuls("broadcast", normal(2, 1, 3, 4), normal(5, 4, 2), false, false);
@@ -204,6 +287,23 @@ void add_reductions(std::vector<OpCase>& rows) {
                   .composed = [](In in) { return scale(sum(in[0], 0), 1.0 / 3); },
                   .reference = [](Ref r) { return mean(r["x"], axis_of(r), keep_of(r)); }});
   rows.push_back({.op = "mean", .variant = "all", .inputs = {normal(3, 4)}, .call = [](In in) { return mean(in[0]); }});
+  for (const int64_t correction : {0, 1})
+    rows.push_back({.op = "variance",
+                    .variant = correction ? "unbiased, axis kept" : "",
+                    .inputs = {normal(3, 5, 2)},
+                    .call = [correction](In in) { return variance(in[0], 1, correction == 1, correction); },
+                    .composed = [correction](In in) {
+                      const Tensor square = mean(mul(in[0], in[0]), 1, correction == 1),
+                                   average = mean(in[0], 1, correction == 1);
+                      return scale(sub(square, mul(average, average)), correction ? 5.0 / 4 : 1);
+                    }});
+  rows.push_back({.op = "cumsum",
+                  .inputs = {normal(3, 4, 2)},
+                  .call = [](In in) { return cumsum(in[0], 1); },
+                  .composed = [](In in) {
+                    const std::vector<double> up_to = {1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1, 1};
+                    return matmul(tensor({4, 4}, up_to, in[0].dtype()), in[0]);
+                  }});
   rows.push_back({.op = "max",
                   .inputs = {distinct(3, 4, 2)},
                   .call = [](In in) { return max(in[0], 1); },
@@ -370,6 +470,7 @@ const std::vector<OpCase>& op_cases() {
     std::vector<OpCase> rows;
     add_elementwise(rows);
     add_arithmetic(rows);
+    add_choices(rows);
     add_products(rows);
     add_reductions(rows);
     add_shapes(rows);

@@ -31,6 +31,36 @@ Tensor scaled(const Tensor& x, double factor) {
   return y;
 }
 
+using kernel::Comparison;
+
+Tensor compared(const char* op, const Tensor& a, Comparison holds, const Tensor& b) {
+  check_alike(op, a, b);
+  Tensor y = empty(broadcast(op, a.shape(), b.shape()), DType::i32, a.device());
+  kernels(a).compare(view(a), view(b), holds, mut(y));
+  return y;
+}
+
+// The gradient goes to the operand that is the result, and half of it to each where they are equal.
+template <bool kLargest>
+Tensor extremum(const char* op, const BinaryKernel KernelTable::*kernel, const Tensor& a, const Tensor& b) {
+  return record(op, {a, b}, apply(op, kernel, a, b), {a, b}, NoArgs{},
+                [](Tensor dy, Saved& s, Sink&, NoArgs) -> Grads {
+                  const Tensor half = scaled(dy, 0.5), nothing = zeros({}, dy.dtype(), dy.device());
+                  const Tensor ties = eq(s[0], s[1]);
+                  Grads grads(2);
+                  for (int i = 0; i < 2; ++i) {
+                    if (!s.needs(i)) continue;
+                    const Tensor &own = s[i], &other = s[1 - i];
+                    const Tensor wins = kLargest ? gt(own, other) : lt(own, other);
+                    Tensor shared = empty_like(dy), d = empty_like(dy);
+                    kernels(dy).where(view(ties), view(half), view(nothing), mut(shared));
+                    kernels(dy).where(view(wins), view(dy), view(shared), mut(d));
+                    grads[i] = sum_to(d, own.shape());
+                  }
+                  return grads;
+                });
+}
+
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
@@ -101,17 +131,24 @@ Tensor masked_fill(const Tensor& x, const Tensor& keep, double value) {
   return where(keep, x, full({}, value, x.dtype(), x.device()));
 }
 
-// Nothing is saved: the gradient is the same mask with 0 for -inf.
-Tensor causal_mask(const Tensor& scores) {
-  check_floating("causal_mask", scores);
-  check_axes("causal_mask", "scores", scores, "(...,queries,keys)");
-  Tensor y = empty_like(scores);
-  kernels(scores).causal_mask(view(scores), -math::infinity<double>, mut(y));
-  return record("causal_mask", {scores}, y, {}, NoArgs{}, [](Tensor dy, Saved&, Sink&, NoArgs) -> Grads {
-    Tensor dx = reuse(dy);
-    kernels(dy).causal_mask(view(dy), 0, mut(dx));
-    return {dx};
-  });
+Tensor gt(const Tensor& a, const Tensor& b) { return compared("gt", a, Comparison::greater, b); }
+Tensor ge(const Tensor& a, const Tensor& b) { return compared("ge", a, Comparison::greater_equal, b); }
+Tensor lt(const Tensor& a, const Tensor& b) { return compared("lt", b, Comparison::greater, a); }
+Tensor le(const Tensor& a, const Tensor& b) { return compared("le", b, Comparison::greater_equal, a); }
+Tensor eq(const Tensor& a, const Tensor& b) { return compared("eq", a, Comparison::equal, b); }
+
+Tensor maximum(const Tensor& a, const Tensor& b) {
+  return extremum<true>("maximum", &KernelTable::maximum, a, b);
+}
+Tensor minimum(const Tensor& a, const Tensor& b) {
+  return extremum<false>("minimum", &KernelTable::minimum, a, b);
+}
+
+Tensor clamp(const Tensor& x, double low, double high) {
+  check_floating("clamp", x);
+  check(low <= high, "clamp", "the lower bound {} is above the upper bound {}", low, high);
+  const Tensor bottom = full({}, low, x.dtype(), x.device()), top = full({}, high, x.dtype(), x.device());
+  return where(lt(x, bottom), bottom, where(gt(x, top), top, x));
 }
 
 }  // namespace bonsai

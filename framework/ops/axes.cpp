@@ -14,4 +14,17 @@ void check_axes(std::string_view op, const char* operand, const Tensor& x, std::
        lacks_batch ? "; add a batch axis: (1," + x.shape().str().substr(1) : "");
 }
 
+Shape around(const Shape& x, int axis) {
+  Shape s{1, x.dim[axis], 1};
+  for (int i = 0; i < axis; ++i) s.dim[0] *= x.dim[i];
+  for (int i = axis + 1; i < x.rank; ++i) s.dim[2] *= x.dim[i];
+  return s;
+}
+
+View around(const Tensor& x, int axis) {
+  View v = view(x);
+  v.shape = around(x.shape(), axis);
+  return v;
+}
+
 }  // namespace bonsai

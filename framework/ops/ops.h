@@ -5,6 +5,7 @@
 // a parameter, its path. Floating tensors are f32 or f64 (never mixed), ids and conditions i32.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "bonsai/framework/autograd/fill.h"
@@ -14,8 +15,8 @@
 
 namespace bonsai {
 
-// ---- Elementwise: neg exp log sqrt tanh sigmoid relu silu gelu gelu_tanh, and what else is in the
-// list of backend/elementwise_list.h. The formulas are in backend/elementwise.h.
+// ---- Elementwise: neg abs sign exp log sqrt sin cos tanh sigmoid relu silu gelu gelu_tanh, and what else is
+// in the list of backend/elementwise_list.h. The formulas are in backend/elementwise.h.
 #define OP(name, functor, saves, domain) Tensor name(const Tensor& x);
 BONSAI_ELEMENTWISE(OP)
 #undef OP
@@ -31,11 +32,27 @@ Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);        // a where the i32 condition is not 0, else b
 Tensor masked_fill(const Tensor& x, const Tensor& keep, double value);          // x where keep is not 0, else value, with gradient exactly 0
-Tensor causal_mask(const Tensor& scores);  // (...,Tq,Tk): -inf where key j lies after query i, j > i + Tk - Tq; gradient exactly 0 there
+// The larger and the smaller of two, NaN if either is. Equal elements share the gradient equally, as in `max`.
+Tensor maximum(const Tensor& a, const Tensor& b);
+Tensor minimum(const Tensor& a, const Tensor& b);
+// x limited to [low, high], both included; outside, the gradient is 0. NaN stays. low > high is an error.
+Tensor clamp(const Tensor& x, double low, double high);
+
+// ---- Comparisons with broadcasting: i32, 1 where true and 0 elsewhere, for `where`. They have no gradient, and
+// are false for NaN.
+Tensor gt(const Tensor& a, const Tensor& b);  // a > b
+Tensor ge(const Tensor& a, const Tensor& b);  // a >= b
+Tensor lt(const Tensor& a, const Tensor& b);  // a < b
+Tensor le(const Tensor& a, const Tensor& b);  // a <= b
+Tensor eq(const Tensor& a, const Tensor& b);  // a == b
 
 // ---- Products.
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);  // (...,M,K) x (...,K,N) -> (...,M,N); leading axes broadcast
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x W^T + b: (...,K), (N,K), (N) -> (...,N)
+// The product of two operands, summed over each letter that the result lacks. The equation has one letter per
+// axis: "ij,jk->ik" is matmul, "bhqd,bhkd->bhqk" gives attention scores. A letter may appear once per operand;
+// "..." is not supported. Errors: an equation without that form, and sizes of a letter that differ.
+Tensor einsum(const std::string& equation, const Tensor& a, const Tensor& b);
 
 // ---- Reductions. `keep` leaves an axis of size 1. Negative axes count from the end.
 Tensor sum(const Tensor& x);
@@ -43,6 +60,20 @@ Tensor sum(const Tensor& x, int axis, bool keep = false);
 Tensor mean(const Tensor& x);  // of nothing: an error
 Tensor mean(const Tensor& x, int axis, bool keep = false);
 Tensor max(const Tensor& x, int axis, bool keep = false);  // ties share the gradient equally; of nothing: an error
+
+// i32: the index of the largest element, the lowest if there are several, that of the first NaN if there is one.
+// It has no gradient. An axis of size 0 is an error.
+Tensor argmax(const Tensor& x, int axis, bool keep = false);
+// sum((x - mean)^2) / (n - correction): the population's variance with 0, the unbiased one with 1. An axis of
+// size n <= correction is an error.
+Tensor variance(const Tensor& x, int axis, bool keep = false, int64_t correction = 0);
+Tensor cumsum(const Tensor& x, int axis);  // element k is the sum of elements 0 to k along the axis
+
+// ---- Elements along an axis by an i32 index, whose sizes are those of x except along that axis. An index out of
+// range is an error that names it and its position.
+Tensor gather(const Tensor& x, int axis, const Tensor& index);  // along the axis, y[k] = x[index[k]]
+// x with values[k] added to element index[k] along the axis. values has the index's shape.
+Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& values);
 
 // ---- Shapes. reshape, and a slice of an axis with nothing but 1 before it, alias x's elements; the
 // others copy.

@@ -1,24 +1,11 @@
 // Reductions over one axis or all.
 #include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/ops/axes.h"
 #include "bonsai/framework/ops/broadcast.h"
 #include "bonsai/framework/ops/ops.h"
 
 namespace bonsai {
 namespace {
-
-// x as (outer, n, inner) around an axis.
-Shape around(const Shape& x, int axis) {
-  Shape s{1, x.dim[axis], 1};
-  for (int i = 0; i < axis; ++i) s.dim[0] *= x.dim[i];
-  for (int i = axis + 1; i < x.rank; ++i) s.dim[2] *= x.dim[i];
-  return s;
-}
-
-View around(const Tensor& x, int axis) {
-  View v = view(x);
-  v.shape = around(x.shape(), axis);
-  return v;
-}
 
 struct Reduction {
   Shape from;
@@ -75,6 +62,41 @@ Tensor max(const Tensor& x, int axis, bool keep) {
     kernels(dy).max_backward(around(s[0], axis), view(s[1]), view(dy), mut(dx));
     return {dx};
   });
+}
+
+Tensor argmax(const Tensor& x, int axis, bool keep) {
+  check_floating("argmax", x);
+  const int a = checked_axis("argmax", x.shape(), axis);
+  check(x.size(a) > 0, "argmax", "{} has no elements along axis {}; their maximum is not defined", x, a);
+  Tensor y = empty(reduced(x.shape(), a, keep), DType::i32, x.device());
+  kernels(x).argmax(around(x, a), mut(y));
+  return y;
+}
+
+// The gradient is the cumulative sum from the other end.
+Tensor cumsum(const Tensor& x, int axis) {
+  check_floating("cumsum", x);
+  const int a = checked_axis("cumsum", x.shape(), axis);
+  Tensor y = empty_like(x);
+  kernels(x).cumulative_sum(around(x, a), false, mut(y));
+  return record("cumsum", {x}, y, {}, a, [](Tensor dy, Saved&, Sink&, int axis) -> Grads {
+    Tensor dx = empty_like(dy);
+    kernels(dy).cumulative_sum(around(dy, axis), true, mut(dx));
+    return {dx};
+  });
+}
+
+// The first element is subtracted before the mean is taken, so that a large mean costs no digits. The variance
+// does not depend on what is subtracted, so that has no gradient.
+Tensor variance(const Tensor& x, int axis, bool keep, int64_t correction) {
+  check_floating("variance", x);
+  const int a = checked_axis("variance", x.shape(), axis);
+  check(correction >= 0 && x.size(a) > correction, "variance",
+        "axis {} of {} has {} elements; their number less the correction {} must be above 0", a, x, x.size(a),
+        correction);
+  const Tensor shifted = sub(x, slice(x.detach(), a, 0, 1));
+  const Tensor d = sub(shifted, mean(shifted, a, true));
+  return scale(sum(mul(d, d), a, keep), 1.0 / static_cast<double>(x.size(a) - correction));
 }
 
 }  // namespace bonsai

@@ -67,6 +67,11 @@ void add_elementwise(std::vector<Row>& rows, Activations a) {
   add("mul", [a]() mutable { table().mul(view(a.x), view(a.weight), mut(a.y)); });
   add("div", [a]() mutable { table().div(view(a.x), view(a.one_a_row), mut(a.y)); });
   add("where", [a, flags]() mutable { table().where(view(flags), view(a.x), view(a.other), mut(a.y)); });
+  add("maximum", [a]() mutable { table().maximum(view(a.x), view(a.other), mut(a.y)); });
+  add("minimum", [a]() mutable { table().minimum(view(a.x), view(a.other), mut(a.y)); });
+  add("compare", [a, held = flags.copy()]() mutable {
+    table().compare(view(a.x), view(a.other), kernel::Comparison::greater, mut(held));
+  });
   add("expand", [a]() mutable { table().expand(view(a.weight), 0.5, mut(a.y)); });
   add("pow", [a]() mutable { table().pow(view(a.x), 1.5, mut(a.y)); });
   add("pow_backward", [a]() mutable { table().pow_backward(view(a.x), view(a.other), 1.5, mut(a.y)); });
@@ -100,6 +105,18 @@ void add_rows(std::vector<Row>& rows, Activations a) {
   add("max", [a, cube]() mutable { table().max(view(cube(a.x)), mut(a.row_gradient)); });
   add("max_backward",
       [a, cube]() mutable { table().max_backward(view(cube(a.x)), view(a.weight), view(a.bias), mut(a.y)); });
+  const Tensor index = numbers({1, a.rows, a.width}, DType::i32, a.rows);
+  add("argmax", [a, cube, largest = numbers({a.width}, DType::i32)]() mutable {
+    table().argmax(view(cube(a.x)), mut(largest));
+  });
+  add("cumulative_sum", [a, cube]() mutable { table().cumulative_sum(view(cube(a.x)), false, mut(a.y)); });
+  add("gather", [a, cube, index]() mutable {
+    table().gather(view(cube(a.x)), view(index), mut(a.y), index_error(Device{}));
+  });
+  add("scatter_add", [a, cube, index]() mutable {
+    Tensor y = cube(a.y);
+    table().scatter_add(view(index), view(a.x), mut(y), index_error(Device{}));
+  });
   add("permute", [a]() mutable { table().permute(view(a.x), {{1, 0}}, mut(a.y)); });
   add("copy_blocks", [a]() mutable {
     table().copy_blocks({a.x.data(), a.y.mutable_data(), a.rows, a.width / 2, a.width, a.width / 2, false});
@@ -112,7 +129,7 @@ void add_rows(std::vector<Row>& rows, Activations a) {
   const Tensor ids = numbers({a.rows}, DType::i32, 1000);
   Tensor vectors = numbers({1000, a.width});
   add("embedding", [a, ids, vectors]() mutable {
-    table().embedding(view(vectors), view(ids), mut(a.y), faults(Device{}));
+    table().embedding(view(vectors), view(ids), mut(a.y), index_error(Device{}));
   });
   add("embedding_backward", [a, ids, vectors, gradient]() mutable {
     table().embedding_backward(view(ids), view(a.x), 1000, gradient(vectors));
@@ -126,7 +143,7 @@ void add_losses(std::vector<Row>& rows, int64_t tokens, int64_t vocabulary) {
   const kernel::CrossEntropy options{0, -100, false};
   rows.push_back({"cross_entropy", sizes, [=]() mutable {
                     table().cross_entropy(view(logits), view(target), options, mut(loss), mut(stats),
-                                          faults(Device{}));
+                                          index_error(Device{}));
                   }});
   rows.push_back({"cross_entropy_backward", sizes, [=]() mutable {
                     table().cross_entropy_backward(view(logits), view(target), view(stats), view(loss),
@@ -170,9 +187,6 @@ void add_attention(std::vector<Row>& rows, int64_t batch, int64_t heads, int64_t
   rows.push_back({"attention", sizes, [=] { (void)kept, (void)stats, table().attention(a); }});
   rows.push_back(
       {"attention_backward", sizes, [=] { (void)kept, (void)stats, table().attention_backward(a, d); }});
-  Tensor scores = numbers({batch * heads, time, time}), masked = scores.copy();
-  rows.push_back(
-      {"causal_mask", sizes, [=]() mutable { table().causal_mask(view(scores), -1e9, mut(masked)); }});
 }
 
 void add_optimizer(std::vector<Row>& rows, int64_t parameters) {

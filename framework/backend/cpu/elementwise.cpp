@@ -75,6 +75,18 @@ void binary(View a, View b, MutView y, F f) {
   });
 }
 
+// y = 1 where holds(a, b), else 0
+template <class F>
+void compare_with(View a, View b, MutView y, F holds) {
+  const Shape* const in[3] = {&a.shape, &b.shape, &b.shape};
+  for_runs(y.shape, in, [&](int64_t n, int64_t o, const int64_t* at, const int64_t* step) {
+    const real* p = a.as<real>() + at[0];
+    const real* q = b.as<real>() + at[1];
+    int32_t* out = y.as<int32_t>() + o;
+    for (int64_t i = 0; i < n; ++i) out[i] = holds(p[i * step[0]], q[i * step[1]]);
+  });
+}
+
 }  // namespace
 
 #define OP(name, functor, saves, domain)                                                      \
@@ -115,6 +127,23 @@ void div(View a, View b, MutView y) {
   binary(a, b, y, [](real p, real q) { return p / q; });
 }
 
+void maximum(View a, View b, MutView y) {
+  binary(a, b, y, [](real p, real q) { return q > p || q != q ? q : p; });
+}
+void minimum(View a, View b, MutView y) {
+  binary(a, b, y, [](real p, real q) { return q < p || q != q ? q : p; });
+}
+
+void compare(View a, View b, kernel::Comparison holds, MutView y) {
+  using kernel::Comparison;
+  if (holds == Comparison::greater)
+    compare_with(a, b, y, [](real p, real q) { return p > q; });
+  else if (holds == Comparison::greater_equal)
+    compare_with(a, b, y, [](real p, real q) { return p >= q; });
+  else
+    compare_with(a, b, y, [](real p, real q) { return p == q; });
+}
+
 void expand(View x, double factor, MutView y) {
   binary(x, x, y, [f = static_cast<real>(factor)](real v, real) { return f * v; });
 }
@@ -151,17 +180,6 @@ void dropout(View x, double p, RandomKey key, MutView y) {
       for (int64_t j = i; j < smaller(end, i + 4); ++j)
         out[j] = random.word[j - i] >= threshold ? in[j] * keep : real(0);
     }
-  });
-}
-
-void causal_mask(View x, double value, MutView y) {
-  const int64_t queries = x.shape[-2], keys = x.shape[-1];
-  for_rows(x.shape.rows(), keys, [&](int64_t row) {
-    const int64_t seen = larger(0, smaller(keys, row % queries + 1 + keys - queries));
-    const real* in = x.as<real>() + row * keys;
-    real* out = y.as<real>() + row * keys;
-    for (int64_t j = 0; j < seen; ++j) out[j] = in[j];
-    fill(out + seen, keys - seen, static_cast<real>(value));
   });
 }
 

@@ -78,4 +78,29 @@ void max_backward(View x, View y, View dy, MutView dx) {
   });
 }
 
+void argmax(View x, MutView y) {
+  const int64_t outer = x.shape.dim[0], n = x.shape.dim[1], inner = x.shape.dim[2];
+  for_rows(outer * inner, n, [&](int64_t line) {
+    const real* in = x.as<real>() + line / inner * n * inner + line % inner;
+    int64_t top = 0;
+    for (int64_t k = 1; k < n; ++k) {
+      const real v = in[k * inner], best = in[top * inner];
+      if (v > best || (v != v && best == best)) top = k;
+    }
+    y.as<int32_t>()[line] = static_cast<int32_t>(top);
+  });
+}
+
+void cumulative_sum(View x, bool reverse, MutView y) {
+  const int64_t outer = x.shape.dim[0], n = x.shape.dim[1], inner = x.shape.dim[2];
+  for_rows(outer * inner, n, [&](int64_t line) {
+    const int64_t start = line / inner * n * inner + line % inner;
+    real sum = 0;
+    for (int64_t k = 0; k < n; ++k) {
+      const int64_t at = start + (reverse ? n - 1 - k : k) * inner;
+      y.as<real>()[at] = sum += x.as<real>()[at];
+    }
+  });
+}
+
 }  // namespace bonsai::cpu::BONSAI_LEVEL

@@ -55,11 +55,6 @@ __global__ void drop(const real* x, real* y, int64_t n, RandomKey key, uint64_t 
     y[i] = random.word[i % 4] >= threshold ? x[i] * keep : real(0);
 }
 
-__global__ void mask_above(const real* x, real* y, int64_t n, int64_t queries, int64_t keys, real value) {
-  const int64_t i = element();
-  if (i < n) y[i] = i % keys > i / keys % queries + keys - queries ? value : x[i];
-}
-
 template <class Op>
 struct Forward {
   __device__ real operator()(real x) const { return Op::forward(x); }
@@ -80,6 +75,26 @@ struct Mul {
 struct Div {
   __device__ real operator()(real a, real b) const { return a / b; }
 };
+struct Maximum {
+  __device__ real operator()(real a, real b) const { return b > a || b != b ? b : a; }
+};
+struct Minimum {
+  __device__ real operator()(real a, real b) const { return b < a || b != b ? b : a; }
+};
+struct Compare {
+  kernel::Comparison holds;
+  __device__ int32_t operator()(real a, real b) const {
+    if (holds == kernel::Comparison::greater) return a > b;
+    return holds == kernel::Comparison::equal ? a == b : a >= b;
+  }
+};
+
+__global__ void compare_pairs(const real* a, const real* b, int32_t* out, int64_t n, Layout l,
+                              Compare compare) {
+  const int64_t i = element();
+  if (i < n) out[i] = compare(a[place(l, 0, i)], b[place(l, 1, i)]);
+}
+
 struct Scale {
   real factor;
   __device__ real operator()(real x) const { return factor * x; }
@@ -136,6 +151,15 @@ void add(View a, View b, MutView y) { broadcast(a, b, y, Add{}); }
 void sub(View a, View b, MutView y) { broadcast(a, b, y, Sub{}); }
 void mul(View a, View b, MutView y) { broadcast(a, b, y, Mul{}); }
 void div(View a, View b, MutView y) { broadcast(a, b, y, Div{}); }
+void maximum(View a, View b, MutView y) { broadcast(a, b, y, Maximum{}); }
+void minimum(View a, View b, MutView y) { broadcast(a, b, y, Minimum{}); }
+
+void compare(View a, View b, kernel::Comparison holds, MutView y) {
+  const int64_t n = y.shape.elements();
+  const Layout l = layout_of(y.shape, {&a.shape, &b.shape, &b.shape});
+  launch_elements(n, compare_pairs, a.as<real>(), b.as<real>(), y.as<int32_t>(), n, l, Compare{holds});
+}
+
 void expand(View x, double factor, MutView y) { broadcast(x, x, y, ScaleFirst{static_cast<real>(factor)}); }
 
 void where(View condition, View a, View b, MutView y) {
@@ -153,12 +177,6 @@ void dropout(View x, double p, RandomKey key, MutView y) {
   const int64_t n = y.shape.elements();
   launch_elements((n + 3) / 4, drop, x.as<real>(), y.as<real>(), n, key, dropout_threshold(p),
                   p < 1 ? static_cast<real>(1 / (1 - p)) : real(0));
-}
-
-void causal_mask(View x, double value, MutView y) {
-  const int64_t n = y.shape.elements();
-  launch_elements(n, mask_above, x.as<real>(), y.as<real>(), n, x.shape[-2], x.shape[-1],
-                  static_cast<real>(value));
 }
 
 }  // namespace bonsai::cuda::BONSAI_LEVEL

@@ -61,6 +61,40 @@ __global__ void max_lines_gradient(const real* x, const real* y, const real* dy,
     dx[k * inner] = x[k * inner] == top ? share : real(0);
 }
 
+struct Lowest {
+  __device__ int64_t operator()(int64_t a, int64_t b) const { return b < a ? b : a; }
+};
+
+// The lowest index at which x is the largest, or NaN where the largest is.
+template <int kTeam>
+__global__ void argmax_lines(const real* x, int64_t lines, int64_t n, int64_t inner, int32_t* y) {
+  const int64_t line = Team<kTeam>::row();
+  if (line >= lines) return;
+  x += start_of(line, n, inner);
+  real top = x[0];
+  for (int64_t k = Team<kTeam>::lane(); k < n; k += kTeam) top = KeepNan{}(top, x[k * inner]);
+  top = Team<kTeam>::reduce(top, KeepNan{});
+  int64_t at = n;
+  for (int64_t k = Team<kTeam>::lane(); k < n; k += kTeam) {
+    const real v = x[k * inner];
+    if (v == top || (v != v && top != top)) at = Lowest{}(at, k);
+  }
+  at = Team<kTeam>::reduce(at, Lowest{});
+  if (Team<kTeam>::lane() == 0) y[line] = static_cast<int32_t>(at);
+}
+
+// One thread per line, in order.
+__global__ void running_sums(const real* x, int64_t lines, int64_t n, int64_t inner, bool reverse, real* y) {
+  const int64_t line = element();
+  if (line >= lines) return;
+  const int64_t start = start_of(line, n, inner);
+  real sum = 0;
+  for (int64_t k = 0; k < n; ++k) {
+    const int64_t at = start + (reverse ? n - 1 - k : k) * inner;
+    y[at] = sum += x[at];
+  }
+}
+
 // Adjacent threads read adjacent elements: if inner = 1 those of one line, otherwise those of adjacent lines.
 template <class... P, class... A>
 void launch_lines(int64_t lines, int64_t n, int64_t inner, void (*of_thread)(P...), void (*of_warp)(P...),
@@ -100,6 +134,17 @@ void max_backward(View x, View y, View dy, MutView dx) {
   const int64_t n = x.shape.dim[1], inner = x.shape.dim[2], lines = x.shape.dim[0] * inner;
   launch_lines(lines, n, inner, max_lines_gradient<1>, max_lines_gradient<kWarp>, max_lines_gradient<kBlock>,
                x.as<real>(), y.as<real>(), dy.as<real>(), lines, n, inner, dx.as<real>());
+}
+
+void argmax(View x, MutView y) {
+  const int64_t n = x.shape.dim[1], inner = x.shape.dim[2], lines = x.shape.dim[0] * inner;
+  launch_lines(lines, n, inner, argmax_lines<1>, argmax_lines<kWarp>, argmax_lines<kBlock>, x.as<real>(),
+               lines, n, inner, y.as<int32_t>());
+}
+
+void cumulative_sum(View x, bool reverse, MutView y) {
+  const int64_t n = x.shape.dim[1], inner = x.shape.dim[2], lines = x.shape.dim[0] * inner;
+  launch_elements(lines, running_sums, x.as<real>(), lines, n, inner, reverse, y.as<real>());
 }
 
 }  // namespace bonsai::cuda::BONSAI_LEVEL

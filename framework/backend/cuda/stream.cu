@@ -86,7 +86,7 @@ __global__ void gather(const char* from, int64_t bytes, IndexError* index_error,
 
 void report(const IndexError& f) {
   if (f.count == 0) return;
-  const char* const ops[] = {"embedding", "cross_entropy"};
+  const char* const ops[] = {"embedding", "cross_entropy", "gather", "scatter_add"};
   const std::string text = "id " + std::to_string(f.value) + " at position " + std::to_string(f.position) +
                            " is not in [0, " + std::to_string(f.limit) + ")";
   opened.host.fail(ops[f.op], text.c_str());
