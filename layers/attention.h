@@ -6,7 +6,7 @@
 
 #include "bonsai/layers/dropout.h"
 #include "bonsai/layers/linear.h"
-#include "bonsai/layers/norm.h"
+#include "bonsai/layers/norm/rms_norm.h"
 
 namespace bonsai {
 
@@ -80,8 +80,8 @@ struct MultiHeadAttentionConfig {
   bool output_bias = true;
   double attention_dropout = 0;
   double residual_dropout = 0;
-  double init_std = 0.02;
-  double output_init_std = 0.02;
+  double init_std = kInitStd;
+  double output_init_std = kInitStd;
   int64_t model_parallel_size = 1;
   int64_t rank = 0;
   template <class V>

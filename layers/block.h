@@ -5,8 +5,6 @@
 #pragma once
 
 #include "bonsai/layers/attention.h"
-#include "bonsai/layers/mlp.h"
-#include "bonsai/layers/norm.h"
 #include "bonsai/layers/registry.h"
 
 namespace bonsai {
@@ -14,28 +12,23 @@ namespace bonsai {
 struct BlockConfig {
   MultiHeadAttentionConfig attention;
   bool cross = false;  // attention to the context's source, like the other but for masks and positions
-  FeedForwardConfig mlp;
-  std::shared_ptr<const FeedForwardKeys> other_mlp = {};  // a layer that stands in its place
-  std::string norm = "layer_norm";
-  double norm_eps = 1e-5;
-  bool norm_bias = true;
+  Choice<FeedForwardKind> mlp = {};
+  Choice<NormKind> norm = {};
+  BlockContext context = {};
 };
 
 class Block final : public Layer {
  public:
   Block(Module* parent, std::string name, const BlockConfig& c)
       : Layer(parent, std::move(name)),
-        norm_1(make_norm(this, "norm_1", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)),
+        norm_1(c.norm.make(this, "norm_1", c.context)),
         attention{this, "attention", c.attention},
-        cross_norm(c.cross
-                       ? make_norm(this, "cross_norm", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)
-                       : nullptr),
+        cross_norm(c.cross ? c.norm.make(this, "cross_norm", c.context) : nullptr),
         cross_attention(
             c.cross ? std::make_unique<MultiHeadAttention>(this, "cross_attention", to_source(c.attention))
                     : nullptr),
-        norm_2(make_norm(this, "norm_2", c.norm, c.attention.d_model, c.norm_eps, c.norm_bias)),
-        mlp(c.other_mlp ? c.other_mlp->make(this, "mlp", c.mlp)
-                        : std::make_unique<FeedForward>(this, "mlp", c.mlp)) {}
+        norm_2(c.norm.make(this, "norm_2", c.context)),
+        mlp(c.mlp.make(this, "mlp", c.context)) {}
 
   std::unique_ptr<Layer> norm_1;
   MultiHeadAttention attention;

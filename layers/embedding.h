@@ -10,7 +10,7 @@ namespace bonsai {
 struct EmbeddingConfig {
   int64_t entries = 1;
   int64_t width = 1;
-  double init_std = 0.02;
+  double init_std = kInitStd;
   template <class V>
   void visit(V& v) {
     v("entries", entries, "number of ids", at_least(1));

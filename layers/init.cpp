@@ -18,9 +18,9 @@ Tensor initial_tensor(const Shape& whole, const Initial& initial, DType dtype, D
                             size_t i) { return (i / run * count + index) * run + i % run; };
   const auto fill = [&]<class T>(T) {
     std::vector<T> values(static_cast<size_t>(shape.elements()), static_cast<T>(initial.mean));
-    if (initial.init_std > 0)
+    if (initial.std > 0)
       for (size_t i = 0; i < values.size(); ++i)
-        values[i] = static_cast<T>(initial.mean + initial.init_std * random_normal(key, in_whole(i)));
+        values[i] = static_cast<T>(initial.mean + initial.std * random_normal(key, in_whole(i)));
     return from<T>(shape, values, device);
   };
   return dtype == DType::f64 ? fill(double{}) : fill(float{});

@@ -6,11 +6,14 @@
 
 namespace bonsai {
 
+constexpr double kInitStd = 0.02;  // the default of initial weights.  Radford et al. 2018 (GPT)
+
+// A normal distribution; with a standard deviation of 0, a constant.
 struct Initial {
-  double mean = 0, init_std = 0;  // of a normal distribution; 0 deviation is a constant
+  double mean = 0, std = 0;
 };
 constexpr Initial constant(double value) { return {value, 0}; }
-constexpr Initial normal(double init_std) { return {0, init_std}; }
+constexpr Initial normal(double std) { return {0, std}; }
 
 // One of `count` equal parts of an axis.
 struct Part {

@@ -13,7 +13,7 @@ struct LinearConfig {
   int64_t in = 1;
   int64_t out = 1;
   bool bias = true;
-  double init_std = 0.02;
+  double init_std = kInitStd;
   Part part = {};
   template <class V>
   void visit(V& v) {

@@ -75,6 +75,9 @@ class Layer : public Module {
     return forward(x, context);
   }
 
+  // Whether the output at a position depends on the input at that position alone.
+  virtual bool position_wise() const { return true; }
+
  protected:
   virtual Tensor forward(const Tensor& x, Context& context) = 0;
 };

@@ -16,7 +16,7 @@ namespace bonsai {
 struct PositionConfig {
   int64_t block_size = 1;
   int64_t width = 1;
-  double init_std = 0.02;
+  double init_std = kInitStd;
   template <class V>
   void visit(V& v) {
     v("block_size", block_size, "number of positions", at_least(1));

@@ -1,6 +1,7 @@
 #include "bonsai/layers/pretrained.h"
 
 #include "bonsai/framework/autograd/fill.h"
+#include "bonsai/layers/feed_forward/feed_forward.h"
 
 namespace bonsai {
 
@@ -14,7 +15,7 @@ TransformerConfig config_of(const Gpt2Settings& s) {
           .d_model = s.n_embd,
           .d_hidden = s.n_inner,
           .dropout = s.dropout,
-          .activation = s.activation,
+          .mlp = Keys<FeedForwardConfig>{{.activation = s.activation}},
           .norm_eps = s.layer_norm_epsilon,
           .tie_embeddings = s.tied};
 }

@@ -1,91 +1,74 @@
-// Feed-forward layers that a config can name, beside the standard one: `model.mlp: swiglu`, with the layer's
-// own keys below `model.swiglu`.
+// What a block is made of, by name: norms and feed-forward layers, as framework/config/registry.h describes parts.
 //
-// One file defines one: a config struct with `int64_t d_model`, which the model sets, as it does d_hidden, bias, dropout,
-// deviation and output_init_std where the struct has them, and visit() for keys of its own; a Layer (...,C) -> (...,C)
-// made from (parent, name, config); and what registers it:
+// A feed-forward layer of your own is one file. Its config has visit() for keys of its own, `int64_t d_model`, and any
+// other field of BlockContext that it needs, which the model sets. Its class is a Layer (...,C) -> (...,C) made from
+// (parent, name, config). If its output at a position depends on other positions, it overrides Layer::position_wise; text
+// is then generated without the key/value cache. The audit refuses a layer that does so undeclared.
 //
-//   void register_swiglu(FeedForwardRegistry& layers) { layers.add<SwiGLU, SwiGLUConfig>("swiglu"); }
+//   void register_swiglu() { add_part<FeedForwardKind, SwiGLU, SwiGLUConfig>("swiglu"); }
 //
-// A layer whose output at a position depends on other positions declares it in its class:
-//
-//   static constexpr bool position_wise = false;
-//
-// Text is then generated without the key/value cache. The audit refuses a layer that does so undeclared.
-//
-// CMake calls register_<file> for every file of layers/feed_forward and of -DBONSAI_FEED_FORWARD=FILES.
+// CMake calls register_<file> for every file of layers/feed_forward and layers/norm and of -DBONSAI_FEED_FORWARD=FILES.
 #pragma once
 
-#include <map>
-#include <memory>
-
-#include "bonsai/framework/config/visit.h"
-#include "bonsai/layers/mlp.h"
+#include "bonsai/framework/config/registry.h"
+#include "bonsai/layers/module.h"
 
 namespace bonsai {
 
-// The config of a layer that is still to be made.
-class FeedForwardKeys {
- public:
-  explicit FeedForwardKeys(std::string name) : name_(std::move(name)) {}
-  virtual ~FeedForwardKeys() = default;
-  const std::string& name() const { return name_; }
-  virtual void visit(Visitor& v) = 0;
-  virtual bool position_wise() const = 0;
-  virtual std::unique_ptr<Layer> make(Module* parent, std::string name,
-                                      const FeedForwardConfig& standard) const = 0;
-  bool has_keys();
+void register_layer_parts();  // written by CMake
 
- private:
-  std::string name_;
+// What a block knows and its parts may need. The model's keys give it.
+struct BlockContext {
+  int64_t d_model = 1;
+  int64_t d_hidden = 0;  // 0: the layer chooses
+  bool bias = true;
+  double dropout = 0;
+  double norm_eps = 1e-5;
+  double init_std = kInitStd;
+  double output_init_std = kInitStd;  // of projections that end a residual branch
 };
 
-template <class T, class Config>
-class FeedForwardKeysOf final : public FeedForwardKeys {
- public:
-  using FeedForwardKeys::FeedForwardKeys;
-  Config config;
-  void visit(Visitor& v) override { config.visit(v); }
-  bool position_wise() const override {
-    if constexpr (requires { T::position_wise; })
-      return T::position_wise;
-    else
-      return true;
-  }
-  std::unique_ptr<Layer> make(Module* parent, std::string name,
-                              const FeedForwardConfig& standard) const override {
-    Config c = config;
-    c.d_model = standard.d_model;
-    if constexpr (requires { c.d_hidden = standard.d_hidden; }) c.d_hidden = standard.d_hidden;
-    if constexpr (requires { c.bias = standard.bias; }) c.bias = standard.bias;
-    if constexpr (requires { c.dropout = standard.dropout; }) c.dropout = standard.dropout;
-    if constexpr (requires { c.init_std = standard.init_std; }) c.init_std = standard.init_std;
-    if constexpr (requires { c.output_init_std = standard.output_init_std; })
-      c.output_init_std = standard.output_init_std;
+// Sets the fields that the config shares with the context.
+template <class Config>
+void set_from(const BlockContext& block, Config& c) {
+  if constexpr (requires { c.d_model = block.d_model; }) c.d_model = block.d_model;
+  if constexpr (requires { c.d_hidden = block.d_hidden; }) c.d_hidden = block.d_hidden;
+  if constexpr (requires { c.bias = block.bias; }) c.bias = block.bias;
+  if constexpr (requires { c.dropout = block.dropout; }) c.dropout = block.dropout;
+  if constexpr (requires { c.norm_eps = block.norm_eps; }) c.norm_eps = block.norm_eps;
+  if constexpr (requires { c.init_std = block.init_std; }) c.init_std = block.init_std;
+  if constexpr (requires { c.output_init_std = block.output_init_std; }) c.output_init_std = block.output_init_std;
+}
+
+// Parts that are layers made from the block's context.
+struct LayerKind {
+  using Make = std::unique_ptr<Layer>(Module* parent, std::string name, const BlockContext& block);
+  static void register_all() { register_layer_parts(); }
+
+  template <class Part, class Config>
+  static std::unique_ptr<Layer> make(Config c, Module* parent, std::string name, const BlockContext& block) {
+    set_from(block, c);
     check_config(name, c);
-    return std::make_unique<T>(parent, std::move(name), c);
+    return std::make_unique<Part>(parent, std::move(name), c);
   }
 };
 
-class FeedForwardRegistry {
- public:
-  // A name that is taken is an Error.
-  template <class T, class Config>
-  void add(const std::string& name) {
-    insert(name, [name] { return std::make_shared<FeedForwardKeysOf<T, Config>>(name); });
-  }
-
-  std::vector<std::string> names() const;  // with "feed_forward", the standard one, first
-  std::shared_ptr<FeedForwardKeys> keys(
-      const std::string& name) const;  // null for the standard one and for no layer
-
- private:
-  using Make = std::function<std::shared_ptr<FeedForwardKeys>()>;
-  void insert(const std::string& name, Make make);
-
-  std::map<std::string, Make> layers_;
+struct FeedForwardKind : LayerKind {
+  static constexpr const char *name = "feed-forward layer", *standard = "feed_forward";
 };
 
-FeedForwardRegistry& feed_forward_registry();
+struct NormKind {
+  static constexpr const char *name = "norm", *standard = "layer_norm";
+  using Make = LayerKind::Make;
+  static void register_all() { register_layer_parts(); }
+
+  template <class Part, class Config>
+  static std::unique_ptr<Layer> make(Config c, Module* parent, std::string name, const BlockContext& block) {
+    c.width = block.d_model;
+    if constexpr (requires { c.eps = block.norm_eps; }) c.eps = block.norm_eps;
+    if constexpr (requires { c.bias = block.bias; }) c.bias = block.bias;
+    return std::make_unique<Part>(parent, std::move(name), c);
+  }
+};
 
 }  // namespace bonsai

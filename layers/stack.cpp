@@ -9,11 +9,10 @@ Stack::Stack(Module* parent, std::string name, const StackConfig& c)
       block_size_(c.block_size),
       position_(make_positions(
           this, "position", c.position,
-          {.block_size = c.block_size, .width = c.block.attention.d_model, .init_std = c.init_std})),
+          {.block_size = c.block_size, .width = c.block.context.d_model, .init_std = c.block.context.init_std})),
       dropout_{this, "dropout", {.p = c.dropout}} {
   for (int64_t i = 0; i < c.n_layers; ++i) blocks_.emplace_back(this, "block." + std::to_string(i), c.block);
-  norm_ =
-      make_norm(this, "norm", c.block.norm, c.block.attention.d_model, c.block.norm_eps, c.block.norm_bias);
+  norm_ = c.block.norm.make(this, "norm", c.block.context);
 }
 
 Tensor Stack::embed(Embedding& token, const Tensor& ids, Context& context) {

@@ -14,7 +14,6 @@ struct StackConfig {
   int64_t n_layers = 1;
   std::string position = "none";  // added to token vectors: learned, sinusoidal or none
   double dropout = 0;             // of the sum
-  double init_std = 0.02;        // of the first learned positions
   BlockConfig block;
 };
 
@@ -29,6 +28,7 @@ class Stack final : public Module {
   Tensor trunk(const Tensor& x, Context& context);                      // (B,T,C) -> (B,T,C), normalised
 
   std::deque<Block>& blocks() { return blocks_; }
+  const std::deque<Block>& blocks() const { return blocks_; }
 
  private:
   int64_t block_size_;

@@ -7,11 +7,6 @@ namespace {
 
 bool is_added(const std::string& position) { return position == "learned" || position == "sinusoidal"; }
 
-// The feed-forward layer that the config names; null for the standard one.
-std::shared_ptr<const FeedForwardKeys> other_mlp(const TransformerConfig& c) {
-  return c.mlp_keys && c.mlp_keys->name() == c.mlp ? c.mlp_keys : feed_forward_registry().keys(c.mlp);
-}
-
 // The decoder's stack, or that of its encoder.
 StackConfig stack_config(const TransformerConfig& c, bool encoder) {
   const int64_t layers = encoder ? c.n_encoder_layers : c.n_layers;
@@ -21,7 +16,7 @@ StackConfig stack_config(const TransformerConfig& c, bool encoder) {
   StackConfig s;
   s.block_size = c.block_size, s.n_layers = layers;
   s.position = is_added(c.position) ? c.position : "none";
-  s.dropout = c.dropout, s.init_std = c.init_std;
+  s.dropout = c.dropout;
   s.block.attention = {.d_model = c.d_model,
                        .n_heads = c.n_heads,
                        .n_kv_heads = c.n_kv_heads,
@@ -39,15 +34,14 @@ StackConfig stack_config(const TransformerConfig& c, bool encoder) {
                        .init_std = c.init_std,
                        .output_init_std = output};
   s.block.cross = cross;
-  s.block.mlp = {.d_model = c.d_model,
-                 .d_hidden = c.d_hidden,
-                 .activation = c.activation,
-                 .bias = c.bias,
-                 .dropout = c.dropout,
-                 .init_std = c.init_std,
-                 .output_init_std = output};
-  s.block.other_mlp = other_mlp(c);
-  s.block.norm = c.norm, s.block.norm_eps = c.norm_eps, s.block.norm_bias = c.bias;
+  s.block.mlp = c.mlp, s.block.norm = c.norm;
+  s.block.context = {.d_model = c.d_model,
+                     .d_hidden = c.d_hidden,
+                     .bias = c.bias,
+                     .dropout = c.dropout,
+                     .norm_eps = c.norm_eps,
+                     .init_std = c.init_std,
+                     .output_init_std = output};
   return s;
 }
 
@@ -83,7 +77,6 @@ double parameter_count(const TransformerConfig& c) {
 Transformer::Transformer(Module* parent, std::string name, const TransformerConfig& c)
     : Layer(parent, std::move(name)),
       config_(checked(path().empty() ? "transformer" : path(), c)),
-      cacheable_(!other_mlp(c) || other_mlp(c)->position_wise()),
       token{this, "token", {.entries = c.vocab_size, .width = c.d_model, .init_std = c.init_std}},
       stack(this, "", stack_config(c, false)),
       encoder(c.n_encoder_layers > 0
@@ -94,6 +87,8 @@ Transformer::Transformer(Module* parent, std::string name, const TransformerConf
         this, "head",
         LinearConfig{.in = c.d_model, .out = c.vocab_size, .bias = false, .init_std = c.init_std});
 }
+
+bool Transformer::cacheable() const { return stack.blocks().front().mlp->position_wise(); }
 
 Tensor Transformer::encode(Context& context) {
   PathScope scope(path());
@@ -121,10 +116,10 @@ Tensor Transformer::embed(const Tensor& ids, Context& context) { return stack.em
 Tensor Transformer::trunk(const Tensor& x, Context& context) {
   check(encoder || !(context.source.ids || context.source.features), "transformer",
         "is given a source, but has no encoder; n_encoder_layers is 0");
-  check(!context.cache || cacheable_, "transformer",
+  check(!context.cache || cacheable(), "transformer",
         "model.mlp {} is not position-wise, so a key/value cache lacks what it needs of earlier tokens; pass all "
         "tokens, without a cache",
-        config_.mlp);
+        config_.mlp.name());
   return stack.trunk(x, context);
 }
 

@@ -16,10 +16,8 @@ struct TransformerConfig {
   int64_t d_model = 128;
   int64_t d_hidden = 0;
   double dropout = 0;
-  std::string mlp = "feed_forward";
-  std::shared_ptr<FeedForwardKeys> mlp_keys = {};  // of another layer than the standard one
-  std::string activation = "gelu_tanh";
-  std::string norm = "layer_norm";
+  Choice<FeedForwardKind> mlp = {};
+  Choice<NormKind> norm = {};
   double norm_eps = 1e-5;
   std::string position = "learned";
   double rope_theta = 10000;
@@ -28,7 +26,7 @@ struct TransformerConfig {
   double logit_softcap = 0;
   bool bias = true;
   bool tie_embeddings = true;
-  double init_std = 0.02;
+  double init_std = kInitStd;
   template <class V>
   void visit(V& v) {
     v("vocab_size", vocab_size, "number of token ids; 0 in a run takes that of its data", at_least(0));
@@ -40,11 +38,9 @@ struct TransformerConfig {
     v("d_model", d_model, "width of the residual stream", at_least(1));
     v("d_hidden", d_hidden, "width inside the feed-forward layers; 0 chooses 4 * d_model, or 8/3 of it with a gate", at_least(0));
     v("dropout", dropout, "dropout of embeddings, attention weights and residual additions", between(0, 1));
-    v("mlp", mlp, "the sublayer after attention; keys that only it has stand below its name", OneOf{feed_forward_registry().names()});
-    if (!mlp_keys || mlp_keys->name() != mlp) mlp_keys = feed_forward_registry().keys(mlp);
-    if (mlp_keys && mlp_keys->has_keys()) v.section(mlp.c_str(), *mlp_keys, "the sublayer after attention");
-    v("activation", activation, "of the standard feed-forward layers", kActivations);
-    v("norm", norm, "kind of norm", OneOf{{"layer_norm", "rms_norm"}});
+    v.choice("mlp", mlp, "the sublayer after attention");
+    v.renamed("activation", "mlp.activation");
+    v.choice("norm", norm, "the norm before each sublayer and after the last block");
     v("norm_eps", norm_eps, "added to the variance, inside the root", at_least(0));
     v("position", position, "how positions are known: added to token vectors (learned, sinusoidal) or told to attention",
       OneOf{{"learned", "sinusoidal", "rope", "rope_interleaved", "alibi", "none"}});
@@ -75,7 +71,7 @@ class Transformer final : public Layer {
   const TransformerConfig& config() const { return config_; }
   // Whether a KeyValueCache holds all that later tokens need: every layer but attention is position-wise. Otherwise a
   // pass with a cache is an Error.
-  bool cacheable() const { return cacheable_; }
+  bool cacheable() const;
 
   // forward is these in turn; the parts are for whatever needs the embeddings or the features. With an encoder, trunk
   // attends to context.source.features; where they are undefined, forward makes them by encode.
@@ -91,7 +87,6 @@ class Transformer final : public Layer {
 
  private:
   TransformerConfig config_;
-  bool cacheable_;
 
  public:
   Embedding token;

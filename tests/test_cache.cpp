@@ -9,7 +9,7 @@
 #include "bonsai/trainers/generate.h"
 
 namespace bonsai {
-void register_mixing(FeedForwardRegistry& layers);  // own/mixing.cpp
+void register_mixing();  // own/mixing.cpp
 }
 
 namespace bonsai::test {
@@ -191,7 +191,7 @@ TEST(Cache, ABatchIsItsRowsOneByOne) {
 // ---- B58: layers that are not position-wise
 
 void register_mixing_once() {
-  [[maybe_unused]] static const bool done = (register_mixing(feed_forward_registry()), true);
+  [[maybe_unused]] static const bool done = (register_mixing(), true);
 }
 
 std::string audit_of(const std::vector<std::string>& settings, AuditExtent extent = AuditExtent::quick) {
@@ -221,17 +221,17 @@ TEST(PositionWise, ALayerThatMixesPositionsUndeclaredIsRefusedByAuditAndTraining
   const std::string mlp = "model.mlp=mixing_undeclared";
   for (const char* gate : {"1", "0"})
     for (const AuditExtent extent : {AuditExtent::quick, AuditExtent::all}) {
-      const std::string audit = audit_of({mlp, std::string("model.mixing_undeclared.gate=") + gate}, extent);
+      const std::string audit = audit_of({mlp, std::string("model.mlp.gate=") + gate}, extent);
       expect_in(audit, "audit it: passed (");
       expect_in(audit, "audit it, block.0.mlp by itself: FAILED (8 positions)\n");
       expect_in(audit, "of 8 positions change outputs at other positions, that at 0 first\n");
-      expect_in(audit, "if mixing_undeclared is meant to, declare `static constexpr bool position_wise = false;`");
+      expect_in(audit, "if mixing_undeclared is meant to, declare `bool position_wise() const override { return false; }`");
       expect_in(audit, "audit it, passes with the key/value cache: FAILED (");
     }
   const Folder folder;
   const std::string error = error_of([&] { TinyRun({mlp}).train(folder / "run"); });
   expect_in(error, "block.0.mlp by itself: FAILED");
-  expect_in(error, "`static constexpr bool position_wise = false;`");
+  expect_in(error, "`bool position_wise() const override { return false; }`");
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
 }
 
@@ -274,12 +274,12 @@ TEST(PositionWise, WithASourceTooTextIsThatOfTheFullForward) {
 
 // What a declaration does not excuse, and what a position-wise layer may get wrong.
 TEST(PositionWise, SiblingsAreFoundByTheAudit) {
-  expect_in(audit_of({"model.mlp=mixing", "model.mixing.later=true"}), "which comes later");
-  const std::string length = audit_of({"model.mlp=mixing", "model.mixing.by_length=true"});
+  expect_in(audit_of({"model.mlp=mixing", "model.mlp.later=true"}), "which comes later");
+  const std::string length = audit_of({"model.mlp=mixing", "model.mlp.by_length=true"});
   expect_in(length, "audit it: passed (");
   expect_in(length, "passes without the key/value cache: FAILED (8 tokens, one and five per pass)\n  in passes of 1, the logits of the tokens from position 1 on differ by");
   expect_in(audit_of({"model.mlp=numbered"}), "PASSED");
-  const std::string numbered = audit_of({"model.mlp=numbered", "model.numbered.by_context=false"});
+  const std::string numbered = audit_of({"model.mlp=numbered", "model.mlp.by_context=false"});
   expect_in(numbered, "block.0.mlp by itself: passed");
   expect_in(numbered, "passes with the key/value cache: FAILED (8 tokens, one and five per pass)\n  in passes of 1, the logits of the tokens from position 1 on differ by");
   expect_in(numbered, "a layer must count positions from context.first_position");

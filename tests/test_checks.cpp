@@ -8,7 +8,7 @@
 #include "bonsai/tests/support.h"
 
 namespace bonsai {
-void register_cubed(FeedForwardRegistry& layers);  // own/cubed.cpp
+void register_cubed();  // own/cubed.cpp
 }
 
 namespace bonsai::test {
@@ -349,7 +349,7 @@ TEST(CheckModel, FindsTheLayerWhoseBackwardIsWrong) {
 
 // The layer of framework/checks/README.md, named by a config.
 TEST(CheckModel, FindsALayerOfOnesOwnInAModel) {
-  register_cubed(feed_forward_registry());
+  register_cubed();
   Module root({.dtype = DType::f64});
   Transformer transformer{&root, "", {.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 8, .mlp = "cubed"}};
   const Tensor ids = tensor({1, 4}, {0, 3, 6, 2}, DType::i32);
@@ -361,7 +361,7 @@ TEST(CheckModel, FindsALayerOfOnesOwnInAModel) {
   EXPECT_TRUE(check.in_directions_alone.empty()) << check.text();
   // What a config says last counts.
   TransformerConfig config = transformer.config();
-  config.mlp_keys = feed_forward_registry().keys("cubed"), config.mlp = "feed_forward";
+  config.mlp = "feed_forward";
   Module other({.dtype = DType::f64});
   Transformer standard{&other, "", config};
   EXPECT_NE(error_of([&] { standard.parameter("block.0.mlp.cube.weight"); }).find("there is no parameter"),

@@ -258,7 +258,7 @@ TEST(Config, AWrongSettingNamesItself) {
        "--set seed=1: seed is not a key; seed is a key of trainer (known: task, model, trainer, data)",
        {"seed=1"}},
       {good, "--set model=3: model is '3'; it must be a section with keys of its own", {"model=3"}},
-      {good, "--set task.x=3: task is not a section", {"task.x=3"}},
+      {good, "--set task.x=3: task is a section; it must be one of text, copy", {"task.x=3"}},
       {good, "--set model.n_heads: must be key=value, as in trainer.max_steps=10", {"model.n_heads"}},
       {good, "--set =3: must be key=value, as in trainer.max_steps=10", {"=3"}},
       {good, "--set model.=3: must be key=value, as in trainer.max_steps=10", {"model.=3"}},

@@ -5,8 +5,10 @@
 
 #include "bonsai/framework/checks/gradcheck.h"
 #include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/feed_forward/feed_forward.h"
 #include "bonsai/layers/transformer.h"
 #include "bonsai/layers/feed_forward/swiglu.h"
+#include "bonsai/layers/norm/layer_norm.h"
 
 #include "bonsai/tests/support.h"
 
@@ -77,7 +79,7 @@ LayerCase multi_head(std::string variant, MultiHeadAttentionConfig c, int64_t qu
 BlockConfig block_config(int64_t n_heads, bool causal, const char* norm, bool cross = false) {
   BlockConfig c;
   c.attention = {.d_model = 6, .n_heads = n_heads, .causal = causal, .init_std = 0.5, .output_init_std = 0.5};
-  c.mlp.d_model = 6, c.mlp.init_std = 0.5, c.mlp.output_init_std = 0.5;
+  c.context = {.d_model = 6, .init_std = 0.5, .output_init_std = 0.5};
   c.norm = norm, c.cross = cross;
   return c;
 }
@@ -132,10 +134,9 @@ std::vector<LayerCase> layer_cases() {
                        return add(sum((*layer)(in[0], in[1], in[2], context)), sum(in[3]));
                      };
                    }});
-  for (const std::string& name : feed_forward_registry().names())
-    if (const auto keys = feed_forward_registry().keys(name))
-      all.push_back({name, "as registered", {x}, [keys](Module& root, auto& owner) -> DifferentiableFunction {
-                       std::unique_ptr<Layer> made = keys->make(&root, "layer", {.d_model = 6});
+  for (const std::string& name : registry<FeedForwardKind>().names())
+      all.push_back({name, "as registered", {x}, [name](Module& root, auto& owner) -> DifferentiableFunction {
+                       std::unique_ptr<Layer> made = Choice<FeedForwardKind>(name).make(&root, "layer", BlockContext{.d_model = 6});
                        Layer* layer = made.get();
                        for (Parameter* p : layer->parameters())  // large enough for every term to show
                          for (double& v : p->value.mutable_span<double>()) v *= 20;
@@ -156,7 +157,7 @@ std::vector<LayerCase> layer_cases() {
   all.push_back(one_input<Transformer>("Transformer", "with an encoder", ids, reader));
   for (const bool alone : {false, true})
     all.push_back({alone ? "Stack" : "Encoder", "", {ids}, [alone](Module& root, auto& owner) -> DifferentiableFunction {
-                     StackConfig c{.block_size = 6, .n_layers = 2, .position = "learned", .init_std = 0.5, .block = block_config(2, false, "layer_norm")};
+                     StackConfig c{.block_size = 6, .n_layers = 2, .position = "learned", .block = block_config(2, false, "layer_norm")};
                      auto token = std::make_unique<Embedding>(&root, "token", EmbeddingConfig{.entries = 7, .width = 6, .init_std = 0.5});
                      Embedding* table = token.get();
                      owner.push_back(std::move(token));
@@ -171,7 +172,7 @@ std::vector<LayerCase> layer_cases() {
                        return encoder ? (*encoder)(in[0], context) : stack->trunk(stack->embed(*table, in[0], context), context);
                      };
                    }});
-  other.norm = "rms_norm", other.position = "sinusoidal", other.tie_embeddings = false, other.bias = false, other.activation = "gelu";
+  other.norm = "rms_norm", other.position = "sinusoidal", other.tie_embeddings = false, other.bias = false, other.mlp = Keys<FeedForwardConfig>{{.activation = "gelu"}};
   all.push_back(one_input<Transformer>("Transformer", "", ids, tiny));
   all.push_back(one_input<Transformer>("Transformer", "rms_norm, sinusoidal, untied, no bias", ids, other));
   return all;

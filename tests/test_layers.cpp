@@ -3,7 +3,9 @@
 #include "bonsai/framework/core/parallel.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/cache.h"
+#include "bonsai/layers/feed_forward/feed_forward.h"
 #include "bonsai/layers/transformer.h"
+#include "bonsai/layers/norm/layer_norm.h"
 #include "bonsai/tests/support.h"
 
 namespace bonsai::test {
@@ -140,7 +142,7 @@ TEST(Transformer, SettingsAreChecked) {
   refused([](auto& c) { c.dropout = -0.1; }, {"dropout is -0.1", "from 0 to 1"});
   refused([](auto& c) { c.dropout = NAN; }, {"dropout is nan"});
   refused([](auto& c) { c.norm_eps = -1; }, {"norm_eps is -1"});
-  refused([](auto& c) { c.activation = "swish"; }, {"activation is 'swish'", "gelu_tanh"});
+  refused([](auto& c) { c.mlp = Keys<FeedForwardConfig>{{.activation = "swish"}}; }, {"mlp.activation is 'swish'", "gelu_tanh"});
   refused([](auto& c) { c.norm = "batch"; }, {"norm is 'batch'", "rms_norm"});
   refused([](auto& c) { c.position = "rope2"; }, {"position is 'rope2'", "learned"});
   refused([](auto& c) { c.n_encoder_layers = -1; }, {"n_encoder_layers is -1", "at least 0"});

@@ -148,7 +148,7 @@ TEST(Run, EveryTaskStopsBetweenItsUnits) {
     EXPECT_EQ(before_stop, 2);
     return all;
   };
-  for (const std::string& task : task_names()) {
+  for (const std::string& task : registry<TaskKind>().names()) {
     RunConfig config = load_run(ConfigFile::from_text(
         "task: " + task + "\nmodel: {n_layers: 1, n_encoder_layers: " + (task == "seq2seq" ? "1" : "0") +
             ", n_heads: 1, d_model: 8, block_size: 64}\n",

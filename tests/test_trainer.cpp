@@ -132,7 +132,7 @@ class Tempered final : public Layer {
 };
 
 TEST(Trainer, ALayerSaysWhichParametersDecayWhateverTheirRank) {  // B65
-  feed_forward_registry().add<Tempered, TemperedConfig>("tempered");
+  add_part<FeedForwardKind, Tempered, TemperedConfig>("tempered");
   RunConfig run = small_run();
   run.model.mlp = "tempered";
   Trainer trainer(run);

@@ -5,6 +5,8 @@
 
 #include "bonsai/framework/autograd/dispatch.h"
 #include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/feed_forward/feed_forward.h"
+#include "bonsai/layers/norm/layer_norm.h"
 #include "bonsai/layers/transformer.h"
 #include "bonsai/tests/support.h"
 
@@ -160,6 +162,11 @@ struct KeyChange final {
   template <class Section>
   void section(const char*, Section&, const char*) {}
   void renamed(const char*, const char*) {}
+  template <class Kind>
+  void choice(const char* key, Choice<Kind>& part, const char*) {
+    names.push_back(key);
+    if (key == wanted) part = std::string(key) == "mlp" ? "swiglu" : "rms_norm";
+  }
 
   static void change(bool& value, const std::string&) { value = !value; }
   static void change(int64_t& value, const std::string& key) {
@@ -169,7 +176,7 @@ struct KeyChange final {
   static void change(double& value, const std::string&) { value = value == 0 ? 0.5 : 3 * value; }
   static void change(std::string& value, const std::string& key) {
     const std::map<std::string, std::string> others = {
-        {"mlp", "swiglu"}, {"activation", "relu"}, {"norm", "rms_norm"}, {"position", "rope_interleaved"}};
+        {"position", "rope_interleaved"}};
     value = others.at(key);
   }
 };
@@ -207,6 +214,9 @@ TEST(TransformerConfig, EveryKeyChangesTheModel) {
     changed.visit(one);
     EXPECT_NE(fingerprint(changed), before) << name << " changes nothing";
   }
+  TransformerConfig changed = base;
+  changed.mlp = Keys<FeedForwardConfig>{{.activation = "relu"}};
+  EXPECT_NE(fingerprint(changed), before);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::string warnings_of(const TinyRun& run, const std::filesystem::path& folder,
 }
 
 TEST(Unreached, TheFirstStepNamesParametersThatNoGradientReaches) {
-  feed_forward_registry().add<Detached, DetachedConfig>("detached");
+  add_part<FeedForwardKind, Detached, DetachedConfig>("detached");
   const Folder folder;
   const std::string warning = "no gradient reaches block.0.mlp.detached.weight, block.0.mlp.unread.weight; ";
   const auto settings = [](int steps) {

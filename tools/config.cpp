@@ -32,11 +32,11 @@ void add_config(CLI::App& program) {
     return config_keys(config, config);
   };
   CLI::App* schema = command->add_subcommand("schema", "JSON Schema of a task's config files, for editors");
-  schema->add_option("task", *task, "of the config files")->check(CLI::IsMember(task_names()));
+  schema->add_option("task", *task, "of the config files")->check(CLI::IsMember(registry<TaskKind>().names()));
   schema->callback([defaults] { fmt::print("{}", config_schema(defaults())); });
 
   CLI::App* keys = command->add_subcommand("keys", "the keys as a Markdown table");
-  keys->add_option("task", *task, "of the config files")->check(CLI::IsMember(task_names()));
+  keys->add_option("task", *task, "of the config files")->check(CLI::IsMember(registry<TaskKind>().names()));
   keys->callback([defaults] { fmt::print("{}", config_markdown(defaults())); });
 }
 

@@ -86,9 +86,9 @@ AuditReport audit_feed_forward(const std::string& name, Transformer& transformer
                                            passes, build.dtype, {.device = build.device});
   if (!report.faults.empty())
     report.faults.push_back(fmt::format(
-        "if {} is meant to, declare `static constexpr bool position_wise = false;` in its class: text is then generated "
+        "if {} is meant to, declare `bool position_wise() const override {{ return false; }}` in its class: text is then generated "
         "without the key/value cache",
-        transformer.config().mlp));
+        transformer.config().mlp.name()));
   return report;
 }
 

@@ -110,7 +110,7 @@ struct DeviceConfig {
 };
 
 struct RunConfig {
-  std::string task = "language_model";
+  std::string task = TaskKind::standard;
   TransformerConfig model = {.vocab_size = 0};
   std::shared_ptr<Task> data;  // has the data section's keys: those of the task
   TrainerConfig trainer;
@@ -120,8 +120,8 @@ struct RunConfig {
 
   template <class V>
   void visit(V& v) {
-    v("task", task, "what the model learns", OneOf{task_names()});
-    if (!data || data->name() != task) data = make_task(task);
+    v("task", task, "what the model learns", OneOf{registry<TaskKind>().names()});
+    if (const auto part = registry<TaskKind>().config(task); part && (!data || data->name() != task)) data = part->make();
     v.section("model", model, "a decoder, or an encoder and a decoder");
     if (data) v.section("data", *data, "what it is trained on");
     v.section("trainer", trainer, "the loop");

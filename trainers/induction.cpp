@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bonsai/trainers/generate.h"
+#include "bonsai/trainers/registry.h"
 
 namespace bonsai {
 
@@ -89,5 +90,7 @@ Batch Induction::prompt(const Tokenizer& tokenizer, const std::string& text) con
 int64_t Induction::answer_length(const Batch& prompt, int64_t block_size) const {
   return std::max<int64_t>(0, block_size + 1 - prompt.inputs.size(1));
 }
+
+void register_induction() { add_part<TaskKind, Induction>("induction"); }
 
 }  // namespace bonsai

@@ -2,6 +2,7 @@
 
 #include "bonsai/data/tales.h"
 #include "bonsai/trainers/generate.h"
+#include "bonsai/trainers/registry.h"
 
 namespace bonsai {
 
@@ -107,5 +108,7 @@ std::string LanguageModel::sample(Transformer& model, uint64_t seed, const Poll&
   const auto ids = generate(model, start, 120, {.temperature = 0.5, .seed = seed}, {}, {}, poll);
   return tokenizer_->decode(std::span(ids).subspan(1));
 }
+
+void register_language_model() { add_part<TaskKind, LanguageModel>("language_model"); }
 
 }  // namespace bonsai

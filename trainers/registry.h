@@ -1,17 +1,22 @@
-// Tasks by name, filled by explicit calls.
+// Tasks by name.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
+#include "bonsai/framework/config/registry.h"
 #include "bonsai/trainers/task.h"
 
 namespace bonsai {
 
-std::vector<std::string> task_names();
-std::shared_ptr<Task> make_task(const std::string& name);  // null where there is no such task
-void add_task(const std::string& name, std::function<std::shared_ptr<Task>()> make);
+void register_trainer_parts();  // written by CMake
+
+// A task is its own config: it is made without arguments and visited afterwards.
+struct TaskKind {
+  static constexpr const char *name = "task", *standard = "language_model";
+  using Make = std::unique_ptr<Task>();
+  static void register_all() { register_trainer_parts(); }
+  template <class Part>
+  static std::unique_ptr<Task> make(NoKeys) {
+    return std::make_unique<Part>();
+  }
+};
 
 }  // namespace bonsai

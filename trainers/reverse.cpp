@@ -4,6 +4,7 @@
 
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/trainers/generate.h"
+#include "bonsai/trainers/registry.h"
 
 namespace bonsai {
 
@@ -89,5 +90,7 @@ Batch Reverse::prompt(const Tokenizer& tokenizer, const std::string& text) const
 int64_t Reverse::answer_length(const Batch& prompt, int64_t) const {
   return 2 * length_ + 1 - prompt.inputs.size(1);
 }
+
+void register_reverse() { add_part<TaskKind, Reverse>("reverse"); }
 
 }  // namespace bonsai

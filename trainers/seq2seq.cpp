@@ -4,6 +4,7 @@
 
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/trainers/generate.h"
+#include "bonsai/trainers/registry.h"
 
 namespace bonsai {
 namespace {
@@ -121,5 +122,7 @@ Batch Seq2Seq::prompt(const Tokenizer& tokenizer, const std::string& text) const
 }
 
 int32_t Seq2Seq::end_token(const Tokenizer& tokenizer) const { return tokenizer.encode(kEnd)[0]; }
+
+void register_seq2seq() { add_part<TaskKind, Seq2Seq>("seq2seq"); }
 
 }  // namespace bonsai

@@ -108,6 +108,27 @@ void KeyCollector::enter(const char* key, const char* help,
   prefix_ = outer;
 }
 
+void KeyCollector::choose(const char* key, std::string& name, const char* help, const OneOf& words,
+                          const std::function<void(Visitor&)>& visit_keys) {
+  const std::string standard = name, path = prefix_ + key;
+  if (follow_)
+    for (const ConfigKey& other : *follow_)
+      if (const auto* text = std::get_if<std::string>(&other.value); text && (other.path == path || other.path == path + ".kind"))
+        name = *text;
+  KeyCollector own;
+  if (words.holds(name)) visit_keys(own);
+  if (own.keys_.empty()) {
+    insert({path, help, standard, standard}).words = words;
+    return;
+  }
+  const auto visit_section = [&](Visitor& v) {
+    std::string kind = standard;
+    v("kind", kind, "which one", words);
+    visit_keys(v);
+  };
+  enter(key, help, visit_section);
+}
+
 void set_defaults(std::vector<ConfigKey>& keys, const std::vector<ConfigKey>& defaults) {
   for (ConfigKey& key : keys)
     for (const ConfigKey& other : defaults)

@@ -48,6 +48,9 @@ class KeyCollector final : public Visitor {
 
  protected:
   void enter(const char* key, const char* help, const std::function<void(Visitor&)>& visit_section) override;
+  // A part with keys of its own is a section with its name as `kind`; one without is a key.
+  void choose(const char* key, std::string& name, const char* help, const OneOf& words,
+              const std::function<void(Visitor&)>& visit_keys) override;
 
  private:
   template <class T>

@@ -46,6 +46,12 @@ void RangeVisitor::enter(const char* key, const char*, const std::function<void(
   prefix_ = outer;
 }
 
+void RangeVisitor::choose(const char* key, std::string& name, const char* help, const OneOf& words,
+                          const std::function<void(Visitor&)>& visit_keys) {
+  (*this)(key, name, help, words);
+  if (words.holds(name)) enter(key, help, visit_keys);
+}
+
 void throw_errors(const std::string& where, const std::vector<std::string>& errors) {
   if (!errors.empty()) fail(where, fmt::format("{}", fmt::join(errors, "; ")));
 }

@@ -31,6 +31,9 @@ struct OneOf {
   bool holds(const std::string& word) const;
 };
 
+template <class Kind>
+class Choice;  // registry.h
+
 class Visitor {
  public:
   virtual ~Visitor() = default;
@@ -46,11 +49,18 @@ class Visitor {
     enter(key, help, [&config](Visitor& v) { config.visit(v); });
   }
 
+  // A part that the config names, and its own keys.
+  template <class Kind>
+  void choice(const char* key, Choice<Kind>& choice, const char* help);
+
   // The key `now` was called `before` in an earlier version. An error about the old name gives the new one.
   virtual void renamed(const char* /*before*/, const char* /*now*/) {}
 
  protected:
   virtual void enter(const char* key, const char* help, const std::function<void(Visitor&)>& visit_section) = 0;
+  // `visit_keys` visits the keys of the part of this name, which is one of the words.
+  virtual void choose(const char* key, std::string& name, const char* help, const OneOf& words,
+                      const std::function<void(Visitor&)>& visit_keys) = 0;
 };
 
 // Collects what is out of range: "n_heads is 0; it must be at least 1".
@@ -66,6 +76,8 @@ class RangeVisitor final : public Visitor {
 
  protected:
   void enter(const char* key, const char* help, const std::function<void(Visitor&)>& visit_section) override;
+  void choose(const char* key, std::string& name, const char* help, const OneOf& words,
+              const std::function<void(Visitor&)>& visit_keys) override;
 
  private:
   std::string prefix_;

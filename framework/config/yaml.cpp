@@ -109,12 +109,8 @@ class Loader final : public Visitor {
       complain(key, *node, "text", node->kind == Node::Kind::empty ? "; write '' for none" : "");
   }
   void operator()(const char* key, std::string& value, const char*, const OneOf& words) override {
-    const Node* node = find(key);
     choices_.push_back({path_of(key), words.words});
-    if (is_scalar(node) && words.holds(node->text))
-      value = node->text;
-    else if (node)
-      complain(key, *node, words.text(), meant(nearest_word(node->text, words.words)));
+    load_word(key, value, words);
   }
 
   void renamed(const char* before, const char* now) override {
@@ -192,14 +188,20 @@ class Loader final : public Visitor {
       complain(key, *node, "a section with keys of its own");
       node = nullptr;
     }
-    const size_t outer = current_;
-    const std::string path = path_of(key);
-    const auto seen =
-        std::find_if(sections_.begin(), sections_.end(), [&](const Section& s) { return s.path == path; });
-    current_ = static_cast<size_t>(seen - sections_.begin());
-    if (seen == sections_.end()) sections_.push_back({path, node, {}});
-    visit_section(*this);
-    current_ = outer;
+    enter_node(path_of(key), node, visit_section);
+  }
+
+  // `key: name`, or a section with the name as its `kind`.
+  void choose(const char* key, std::string& name, const char*, const OneOf& words,
+              const std::function<void(Visitor&)>& visit_keys) override {
+    const Node* node = find(key);
+    const bool is_section = node && node->kind == Node::Kind::map;
+    choices_.push_back({path_of(key), words.words});
+    if (!is_section) load_word(key, name, words);
+    enter_node(path_of(key), is_section ? node : nullptr, [&](Visitor& v) {
+      if (is_section) load_word("kind", name, words);
+      if (words.holds(name)) visit_keys(v);
+    });
   }
 
  private:
@@ -219,6 +221,24 @@ class Loader final : public Visitor {
     Section& section = sections_[current_];
     if (!OneOf{section.keys}.holds(key)) section.keys.emplace_back(key);
     return section.node ? find_entry(*section.node, key) : nullptr;
+  }
+
+  void enter_node(const std::string& path, const Node* node, const std::function<void(Visitor&)>& visit_section) {
+    const size_t outer = current_;
+    const auto seen =
+        std::find_if(sections_.begin(), sections_.end(), [&](const Section& s) { return s.path == path; });
+    current_ = static_cast<size_t>(seen - sections_.begin());
+    if (seen == sections_.end()) sections_.push_back({path, node, {}});
+    visit_section(*this);
+    current_ = outer;
+  }
+
+  void load_word(const char* key, std::string& value, const OneOf& words) {
+    const Node* node = find(key);
+    if (is_scalar(node) && words.holds(node->text))
+      value = node->text;
+    else if (node)
+      complain(key, *node, words.text(), meant(nearest_word(node->text, words.words)));
   }
 
   template <class T>
@@ -306,16 +326,29 @@ void ConfigFile::set(const std::string& setting) {
     return refuse("must be key=value, as in trainer.max_steps=10");
   if (find_bad_byte(setting) != std::string::npos) return refuse("is not UTF-8 text");
 
+  if (Node* node = entry_at(path, place))
+    *node = {Node::Kind::scalar, setting.substr(equals + 1), place, node->key, place, {}};
+  else
+    refuse("what it is in is not a section");
+}
+
+// The node of a path, added if there is none; null if a list is on the way. A scalar on the way is a part's name, and
+// becomes its kind.
+Node* ConfigFile::entry_at(const std::string& path, const Place& place) {
   Node* node = &document_.root;
   for (size_t start = 0, dot = 0; dot != std::string::npos; start = dot + 1) {
     if (node->kind == Node::Kind::empty) node->kind = Node::Kind::map;
-    if (node->kind != Node::Kind::map) return refuse(path.substr(0, start - 1) + " is not a section");
+    if (node->kind == Node::Kind::scalar) {
+      node->entries = {Node{Node::Kind::scalar, node->text, node->place, "kind", node->key_place, {}}};
+      node->kind = Node::Kind::map, node->place = place, node->text.clear();
+    }
+    if (node->kind != Node::Kind::map) return nullptr;
     dot = path.find('.', start);
     const std::string key = path.substr(start, dot == std::string::npos ? dot : dot - start);
     Node* entry = const_cast<Node*>(find_entry(*node, key));
     node = entry ? entry : &node->entries.emplace_back(Node{Node::Kind::empty, "", place, key, place, {}});
   }
-  *node = {Node::Kind::scalar, setting.substr(equals + 1), place, node->key, place, {}};
+  return node;
 }
 
 void ConfigFile::rename_old_keys_by(const Visit& visit_fresh) {
@@ -324,7 +357,15 @@ void ConfigFile::rename_old_keys_by(const Visit& visit_fresh) {
   for (const Loader::Rename& rename : loader.renames()) {
     const Node* section = rename.section.empty() ? &document_.root : find_entry(document_.root, rename.section);
     const Node* entry = section ? find_entry(*section, rename.before) : nullptr;
-    if (entry && !find_entry(*section, rename.now)) const_cast<Node*>(entry)->key = rename.now;
+    if (!entry) continue;
+    const Node old = *entry;
+    remove_entry(document_.root, join_path(rename.section, rename.before));
+    const std::string path = join_path(rename.section, rename.now);
+    if (Node* now = entry_at(path)) *now = {old.kind, old.text, old.place, now->key, now->key_place, {}};
+    // A key of a part is dropped if another part was chosen, to which it meant nothing.
+    Loader after(document_);
+    visit_fresh(after);
+    if (!after.keys().contains(path)) remove_entry(document_.root, path);
   }
 }
 

@@ -75,6 +75,7 @@ class ConfigFile {
     return [](Visitor& v) { Config().visit(v); };
   }
   void load_by(const Visit& visit, const Visit& visit_fresh) const;
+  Node* entry_at(const std::string& path, const Place& place = {});
   void rename_old_keys_by(const Visit& visit_fresh);
   std::vector<std::string> drop_unused_by(const Visit& visit_fresh);
   std::map<std::string, std::string> conditional_keys(const Visit& visit_fresh, int choices) const;

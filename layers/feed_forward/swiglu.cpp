@@ -2,6 +2,6 @@
 
 namespace bonsai {
 
-void register_swiglu(FeedForwardRegistry& layers) { layers.add<SwiGLU, SwiGLUConfig>("swiglu"); }
+void register_swiglu() { add_part<FeedForwardKind, SwiGLU, SwiGLUConfig>("swiglu"); }
 
 }  // namespace bonsai

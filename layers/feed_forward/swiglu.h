@@ -1,6 +1,8 @@
 // SwiGLU: down(silu(gate(x)) * up(x)).                                Shazeer 2020, arXiv:2002.05202
 #pragma once
 
+#include "bonsai/layers/dropout.h"
+#include "bonsai/layers/linear.h"
 #include "bonsai/layers/registry.h"
 
 namespace bonsai {
@@ -10,7 +12,7 @@ struct SwiGLUConfig {
   int64_t d_hidden = 0;  // 0 chooses 8/3 * d_model: as many parameters as 4 * d_model without a gate
   bool bias = false;
   double dropout = 0;
-  double init_std = 0.02, output_init_std = 0.02;
+  double init_std = kInitStd, output_init_std = kInitStd;
   template <class V>
   void visit(V&) {}  // all of them are the model's keys
 };

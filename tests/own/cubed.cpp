@@ -30,6 +30,6 @@ class Cubed final : public Layer {
 
 }  // namespace
 
-void register_cubed(FeedForwardRegistry& layers) { layers.add<Cubed, CubedConfig>("cubed"); }
+void register_cubed() { add_part<FeedForwardKind, Cubed, CubedConfig>("cubed"); }
 
 }  // namespace bonsai

@@ -21,12 +21,11 @@ struct MixingConfig {
 template <bool kDeclared>
 class Mixing final : public Layer {
  public:
-  static constexpr bool position_wise = !kDeclared;
-
   Mixing(Module* parent, std::string name, const MixingConfig& c)
       : Layer(parent, std::move(name)), c_(c), up{this, "up", {.in = c.d_model, .out = c.d_model}} {
     gate = &add_parameter("gate", {1}, constant(c.gate), Decay::no);
   }
+  bool position_wise() const override { return !kDeclared; }
 
  protected:
   Tensor forward(const Tensor& x, Context& context) override {  // (B,T,C) -> (B,T,C)
@@ -86,10 +85,10 @@ class Numbered final : public Layer {
 
 }  // namespace
 
-void register_mixing(FeedForwardRegistry& layers) {
-  layers.add<Mixing<true>, MixingConfig>("mixing");
-  layers.add<Mixing<false>, MixingConfig>("mixing_undeclared");
-  layers.add<Numbered, NumberedConfig>("numbered");
+void register_mixing() {
+  add_part<FeedForwardKind, Mixing<true>, MixingConfig>("mixing");
+  add_part<FeedForwardKind, Mixing<false>, MixingConfig>("mixing_undeclared");
+  add_part<FeedForwardKind, Numbered, NumberedConfig>("numbered");
 }
 
 }  // namespace bonsai

@@ -1,8 +1,9 @@
-// The feed-forward layer: down(activation(up(x))).
+// The standard feed-forward layer: down(activation(up(x))).            Vaswani et al. 2017, arXiv:1706.03762
 #pragma once
 
 #include "bonsai/layers/dropout.h"
 #include "bonsai/layers/linear.h"
+#include "bonsai/layers/registry.h"
 
 namespace bonsai {
 
@@ -16,17 +17,21 @@ struct FeedForwardConfig {
   std::string activation = "gelu_tanh";
   bool bias = true;
   double dropout = 0;
-  double init_std = 0.02;
-  double output_init_std = 0.02;
+  double init_std = kInitStd;
+  double output_init_std = kInitStd;
   template <class V>
   void visit(V& v) {
     v("d_model", d_model, "width of the residual stream", at_least(1));
     v("d_hidden", d_hidden, "width inside; 0 chooses 4 * d_model", at_least(0));
-    v("activation", activation, "function between the two projections", kActivations);
+    visit_keys(v);
     v("bias", bias, "biases of both projections");
     v("dropout", dropout, "dropout of the output", between(0, 1));
     v("init_std", init_std, "standard deviation of the first weights of `up`", at_least(0));
     v("output_init_std", output_init_std, "standard deviation of the first weights of `down`", at_least(0));
+  }
+  template <class V>
+  void visit_keys(V& v) {  // what the model does not set
+    v("activation", activation, "function between the two projections", kActivations);
   }
 };
 

@@ -1,4 +1,4 @@
-#include "bonsai/layers/mlp.h"
+#include "bonsai/layers/feed_forward/feed_forward.h"
 
 namespace bonsai {
 
@@ -28,5 +28,7 @@ FeedForward::FeedForward(Module* parent, std::string name, const FeedForwardConf
             .bias = c.bias,
             .init_std = c.output_init_std}},
       dropout{this, "dropout", {.p = c.dropout}} {}
+
+void register_feed_forward() { add_part<FeedForwardKind, FeedForward, Keys<FeedForwardConfig>>("feed_forward"); }
 
 }  // namespace bonsai
