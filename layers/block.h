@@ -4,13 +4,12 @@
 //   x = x + cross_attention(norm(x), source)                         Vaswani et al. 2017
 #pragma once
 
-#include "bonsai/layers/attention.h"
 #include "bonsai/layers/registry.h"
 
 namespace bonsai {
 
 struct BlockConfig {
-  MultiHeadAttentionConfig attention;
+  Choice<AttentionKind> attention = {};
   bool cross = false;  // attention to the context's source, like the other but for masks and positions
   Choice<FeedForwardKind> mlp = {};
   Choice<NormKind> norm = {};
@@ -22,25 +21,23 @@ class Block final : public Layer {
   Block(Module* parent, std::string name, const BlockConfig& c)
       : Layer(parent, std::move(name)),
         norm_1(c.norm.make(this, "norm_1", c.context)),
-        attention{this, "attention", c.attention},
+        attention(c.attention.make(this, "attention", c.context)),
         cross_norm(c.cross ? c.norm.make(this, "cross_norm", c.context) : nullptr),
-        cross_attention(
-            c.cross ? std::make_unique<MultiHeadAttention>(this, "cross_attention", to_source(c.attention))
-                    : nullptr),
+        cross_attention(c.cross ? c.attention.make(this, "cross_attention", to_source(c.context)) : nullptr),
         norm_2(c.norm.make(this, "norm_2", c.context)),
         mlp(c.mlp.make(this, "mlp", c.context)) {}
 
   std::unique_ptr<Layer> norm_1;
-  MultiHeadAttention attention;
-  std::unique_ptr<Layer> cross_norm;                    // null without cross-attention
-  std::unique_ptr<MultiHeadAttention> cross_attention;  // null without
+  std::unique_ptr<AttentionLayer> attention;
+  std::unique_ptr<Layer> cross_norm;                // null without cross-attention
+  std::unique_ptr<AttentionLayer> cross_attention;  // null without
   std::unique_ptr<Layer> norm_2;
   std::unique_ptr<Layer> mlp;
 
  protected:
   Tensor forward(const Tensor& x, Context& context) override {  // (B,T,C) -> (B,T,C)
     const Tensor n = (*norm_1)(x, context);
-    Tensor h = add(x, attention(n, n, n, context));
+    Tensor h = add(x, (*attention)(n, n, n, context));
     if (cross_attention) {
       const Tensor& source = context.source.features;
       check(static_cast<bool>(source), "block", "attends to a source, but context.source.features is undefined");
@@ -50,8 +47,8 @@ class Block final : public Layer {
   }
 
  private:
-  static MultiHeadAttentionConfig to_source(MultiHeadAttentionConfig c) {
-    c.cross = true, c.causal = false, c.window = 0, c.position = "none";
+  static BlockContext to_source(BlockContext c) {
+    c.cross = true, c.causal = false, c.position = "none";
     return c;
   }
 };

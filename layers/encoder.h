@@ -10,7 +10,7 @@ class Encoder final : public Layer {
  public:
   Encoder(Module* parent, std::string name, Embedding& token, const StackConfig& c)
       : Layer(parent, std::move(name)), token_(token), stack_(this, "", c) {
-    check(!c.block.attention.causal && !c.block.cross, path(),
+    check(!c.block.context.causal && !c.block.cross, path(),
           "an encoder is neither causal nor attends to a source");
   }
 

@@ -23,7 +23,8 @@ TransformerConfig config_of(const Gpt2Settings& s) {
 TransformerConfig config_of(const LlamaSettings& s) {
   TransformerConfig c;
   c.vocab_size = s.vocab_size, c.block_size = s.max_position_embeddings, c.d_model = s.hidden_size;
-  c.n_layers = s.num_hidden_layers, c.n_heads = s.num_attention_heads, c.n_kv_heads = s.num_key_value_heads;
+  c.n_layers = s.num_hidden_layers, c.n_heads = s.num_attention_heads;
+  c.attention = MultiHead{{.n_kv_heads = s.num_key_value_heads}};
   c.norm = "rms_norm", c.norm_eps = s.rms_norm_eps;
   c.position = "rope", c.rope_theta = s.rope_theta;
   c.bias = false, c.tie_embeddings = s.tied;

@@ -1,4 +1,4 @@
-// What a block is made of, by name: norms and feed-forward layers, as framework/config/registry.h describes parts.
+// What a block is made of, by name: attention, norms and feed-forward layers, as framework/config/registry.h describes parts.
 //
 // A feed-forward layer of your own is one file. Its config has visit() for keys of its own, `int64_t d_model`, and any
 // other field of BlockContext that it needs, which the model sets. Its class is a Layer (...,C) -> (...,C) made from
@@ -24,6 +24,11 @@ struct BlockContext {
   bool bias = true;
   double dropout = 0;
   double norm_eps = 1e-5;
+  int64_t n_heads = 1;
+  bool causal = false;            // whether a position sees only itself and what came before
+  bool cross = false;             // whether keys and values are those of the context's source
+  std::string position = "none";  // how attention knows positions: none, rope, rope_interleaved or alibi
+  double rope_theta = 10000;
   double init_std = kInitStd;
   double output_init_std = kInitStd;  // of projections that end a residual branch
 };
@@ -36,6 +41,14 @@ void set_from(const BlockContext& block, Config& c) {
   if constexpr (requires { c.bias = block.bias; }) c.bias = block.bias;
   if constexpr (requires { c.dropout = block.dropout; }) c.dropout = block.dropout;
   if constexpr (requires { c.norm_eps = block.norm_eps; }) c.norm_eps = block.norm_eps;
+  if constexpr (requires { c.n_heads = block.n_heads; }) c.n_heads = block.n_heads;
+  if constexpr (requires { c.causal = block.causal; }) c.causal = block.causal;
+  if constexpr (requires { c.cross = block.cross; }) c.cross = block.cross;
+  if constexpr (requires { c.position = block.position; }) c.position = block.position;
+  if constexpr (requires { c.rope_theta = block.rope_theta; }) c.rope_theta = block.rope_theta;
+  if constexpr (requires { c.output_bias = block.bias; }) c.output_bias = block.bias;
+  if constexpr (requires { c.attention_dropout = block.dropout; }) c.attention_dropout = block.dropout;
+  if constexpr (requires { c.residual_dropout = block.dropout; }) c.residual_dropout = block.dropout;
   if constexpr (requires { c.init_std = block.init_std; }) c.init_std = block.init_std;
   if constexpr (requires { c.output_init_std = block.output_init_std; }) c.output_init_std = block.output_init_std;
 }
@@ -55,6 +68,31 @@ struct LayerKind {
 
 struct FeedForwardKind : LayerKind {
   static constexpr const char *name = "feed-forward layer", *standard = "feed_forward";
+};
+
+// What a block attends with. The same tensor three times is self-attention.
+class AttentionLayer : public Module {
+ public:
+  using Module::Module;
+  // query (B,Tq,C), key (B,Tk,C), value (B,Tk,C) -> (B,Tq,C). A bias is added to the scores.
+  virtual Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value, Context& context,
+                            const Tensor& bias = {}) = 0;
+  // Whether a pass over later tokens alone gives the same outputs with the context's cache.
+  virtual bool cacheable() const { return true; }
+};
+
+struct AttentionKind {
+  static constexpr const char *name = "attention", *standard = "multi_head";
+  using Make = std::unique_ptr<AttentionLayer>(Module* parent, std::string name, const BlockContext& block);
+  static void register_all() { register_layer_parts(); }
+
+  template <class Part, class Config>
+  static std::unique_ptr<AttentionLayer> make(Config c, Module* parent, std::string name, const BlockContext& block) {
+    set_from(block, c);
+    if (block.cross)  // a source has positions of its own
+      if constexpr (requires { c.window = 0; }) c.window = 0;
+    return std::make_unique<Part>(parent, std::move(name), c);
+  }
 };
 
 struct NormKind {

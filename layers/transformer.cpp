@@ -17,29 +17,17 @@ StackConfig stack_config(const TransformerConfig& c, bool encoder) {
   s.block_size = c.block_size, s.n_layers = layers;
   s.position = is_added(c.position) ? c.position : "none";
   s.dropout = c.dropout;
-  s.block.attention = {.d_model = c.d_model,
-                       .n_heads = c.n_heads,
-                       .n_kv_heads = c.n_kv_heads,
-                       .causal = !encoder,
-                       .window = c.window,
-                       .position = is_added(c.position) ? "none" : c.position,
-                       .rope_theta = c.rope_theta,
-                       .qk_norm = c.qk_norm,
-                       .norm_eps = c.norm_eps,
-                       .logit_softcap = c.logit_softcap,
-                       .bias = c.bias,
-                       .output_bias = c.bias,
-                       .attention_dropout = c.dropout,
-                       .residual_dropout = c.dropout,
-                       .init_std = c.init_std,
-                       .output_init_std = output};
   s.block.cross = cross;
-  s.block.mlp = c.mlp, s.block.norm = c.norm;
+  s.block.attention = c.attention, s.block.mlp = c.mlp, s.block.norm = c.norm;
   s.block.context = {.d_model = c.d_model,
                      .d_hidden = c.d_hidden,
                      .bias = c.bias,
                      .dropout = c.dropout,
                      .norm_eps = c.norm_eps,
+                     .n_heads = c.n_heads,
+                     .causal = !encoder,
+                     .position = is_added(c.position) ? "none" : c.position,
+                     .rope_theta = c.rope_theta,
                      .init_std = c.init_std,
                      .output_init_std = output};
   return s;
@@ -55,16 +43,22 @@ TransformerConfig checked(const std::string& where, const TransformerConfig& c) 
 std::string misfit(const TransformerConfig& c) {
   if (c.n_encoder_layers > 0 && c.position == "alibi")
     return "position alibi is for tokens that see only what came before; an encoder needs another";
-  return misfit(stack_config(c, false).block.attention);
+  StackConfig s = stack_config(c, false);
+  MultiHead* const attention = s.block.attention.find<MultiHead>();
+  if (attention) set_from(s.block.context, *attention);
+  return attention ? misfit(*attention) : "";
 }
 
 double parameter_count(const TransformerConfig& c) {
   const auto d = static_cast<double>(c.d_model), vocabulary = static_cast<double>(c.vocab_size);
   const double hidden = c.d_hidden ? static_cast<double>(c.d_hidden) : 4 * d, bias = c.bias ? 1 : 0;
   const double norm = d * (1 + (c.norm == "layer_norm" ? bias : 0));
+  Choice<AttentionKind> part = c.attention;
+  const MultiHead* const found = part.find<MultiHead>();
+  const MultiHead heads = found ? *found : MultiHead{};
   const double width = d / static_cast<double>(c.n_heads),
-               kv = width * static_cast<double>(c.n_kv_heads ? c.n_kv_heads : c.n_heads);
-  const double attention = 2 * d * (d + bias) + 2 * kv * d + 2 * kv * bias + (c.qk_norm ? 2 * width : 0);
+               kv = width * static_cast<double>(heads.n_kv_heads ? heads.n_kv_heads : c.n_heads);
+  const double attention = 2 * d * (d + bias) + 2 * kv * d + 2 * kv * bias + (heads.qk_norm ? 2 * width : 0);
   const double block = attention + 2 * d * hidden + bias * (hidden + d) + 2 * norm;
   const double positions = c.position == "learned" ? static_cast<double>(c.block_size) * d : 0;
   const auto layers = static_cast<double>(c.n_layers),
@@ -88,7 +82,10 @@ Transformer::Transformer(Module* parent, std::string name, const TransformerConf
         LinearConfig{.in = c.d_model, .out = c.vocab_size, .bias = false, .init_std = c.init_std});
 }
 
-bool Transformer::cacheable() const { return stack.blocks().front().mlp->position_wise(); }
+bool Transformer::cacheable() const {
+  const Block& block = stack.blocks().front();
+  return block.attention->cacheable() && block.mlp->position_wise();
+}
 
 Tensor Transformer::encode(Context& context) {
   PathScope scope(path());

@@ -2,6 +2,7 @@
 // encoder.
 #pragma once
 
+#include "bonsai/layers/attention/multi_head.h"
 #include "bonsai/layers/encoder.h"
 
 namespace bonsai {
@@ -12,18 +13,15 @@ struct TransformerConfig {
   int64_t n_layers = 4;
   int64_t n_encoder_layers = 0;
   int64_t n_heads = 4;
-  int64_t n_kv_heads = 0;
   int64_t d_model = 128;
   int64_t d_hidden = 0;
   double dropout = 0;
+  Choice<AttentionKind> attention = {};
   Choice<FeedForwardKind> mlp = {};
   Choice<NormKind> norm = {};
   double norm_eps = 1e-5;
   std::string position = "learned";
   double rope_theta = 10000;
-  int64_t window = 0;
-  bool qk_norm = false;
-  double logit_softcap = 0;
   bool bias = true;
   bool tie_embeddings = true;
   double init_std = kInitStd;
@@ -34,10 +32,12 @@ struct TransformerConfig {
     v("n_layers", n_layers, "number of blocks", at_least(1));
     v("n_encoder_layers", n_encoder_layers, "blocks of an encoder, which reads the source of a task that has one", at_least(0));
     v("n_heads", n_heads, "attention heads a block; divides d_model", at_least(1));
-    v("n_kv_heads", n_kv_heads, "key/value heads, each shared by as many heads; divides n_heads; 0 for one a head", at_least(0));
     v("d_model", d_model, "width of the residual stream", at_least(1));
     v("d_hidden", d_hidden, "width inside the feed-forward layers; 0 chooses 4 * d_model, or 8/3 of it with a gate", at_least(0));
     v("dropout", dropout, "dropout of embeddings, attention weights and residual additions", between(0, 1));
+    v.choice("attention", attention, "what a block attends with");
+    for (const char* key : {"n_kv_heads", "window", "qk_norm"}) v.renamed(key, (std::string("attention.") + key).c_str());
+    v.renamed("soft_cap", "attention.logit_softcap");
     v.choice("mlp", mlp, "the sublayer after attention");
     v.renamed("activation", "mlp.activation");
     v.choice("norm", norm, "the norm before each sublayer and after the last block");
@@ -45,10 +45,6 @@ struct TransformerConfig {
     v("position", position, "how positions are known: added to token vectors (learned, sinusoidal) or told to attention",
       OneOf{{"learned", "sinusoidal", "rope", "rope_interleaved", "alibi", "none"}});
     v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
-    v("window", window, "positions that one sees, its own included; in an encoder as many on either side; 0 for all", at_least(0));
-    v("qk_norm", qk_norm, "whether queries and keys are normalised, head by head, before they are turned");
-    v("logit_softcap", logit_softcap, "c of the scores' soft cap c tanh(scores / c); 0 for none", between(0, 1e6));
-    v.renamed("soft_cap", "logit_softcap");
     v("bias", bias, "biases of projections and norms");
     v("tie_embeddings", tie_embeddings, "whether the head is the token table");
     v("init_std", init_std,

@@ -88,8 +88,8 @@ TEST(BlindQuery, TheDecodersGradientsAreThoseOfTheBatchWithoutIt) {
     for (const char* position : {"learned", "sinusoidal", "rope", "rope_interleaved", "alibi", "none"})
       for (const bool capture : {false, true}) {
         TinyRun run({fmt::format("trainer.dtype={}", name_of(dtype)),
-                     fmt::format("model.position={}", position), "model.window=2", "model.n_layers=2",
-                     "model.n_heads=4", "model.n_kv_heads=2", "model.init_std=0.3", "model.dropout=0"});
+                     fmt::format("model.position={}", position), "model.attention.window=2", "model.n_layers=2",
+                     "model.n_heads=4", "model.attention.n_kv_heads=2", "model.init_std=0.3", "model.dropout=0"});
         Trainer trainer(run.config);
         const auto through = [&](int64_t time) {
           Weights weights;
@@ -283,9 +283,9 @@ TEST(GroupedHeads, ALayerIsOneWithItsKeyAndValueHeadsRepeatedInBlocks) {
 TEST(Capture, LookingAtTheWeightsChangesNothingInTraining) {
   const std::vector<std::vector<std::string>> models = {
       {"model.position=learned"},
-      {"model.position=rope", "model.n_kv_heads=2", "model.qk_norm=true"},
-      {"model.position=rope_interleaved", "model.logit_softcap=3"},
-      {"model.position=alibi", "model.n_kv_heads=1", "model.window=3"}};
+      {"model.position=rope", "model.attention.n_kv_heads=2", "model.attention.qk_norm=true"},
+      {"model.position=rope_interleaved", "model.attention.logit_softcap=3"},
+      {"model.position=alibi", "model.attention.n_kv_heads=1", "model.attention.window=3"}};
   for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-6}, std::pair{DType::f64, 1e-12}})
     for (std::vector<std::string> settings : models) {
       const std::string what = fmt::format("{} {}", name_of(dtype), settings[0]);

@@ -38,10 +38,10 @@ const std::vector<std::vector<std::string>> kModels = {
     {"model.position=learned"},
     {"model.position=sinusoidal", "model.norm=rms_norm"},
     {"model.position=none"},
-    {"model.position=rope", "model.n_kv_heads=2", "model.qk_norm=true"},
-    {"model.position=rope_interleaved", "model.logit_softcap=3"},
-    {"model.position=alibi", "model.n_kv_heads=1"},
-    {"model.position=rope", "model.window=3", "model.mlp=swiglu"},
+    {"model.position=rope", "model.attention.n_kv_heads=2", "model.attention.qk_norm=true"},
+    {"model.position=rope_interleaved", "model.attention.logit_softcap=3"},
+    {"model.position=alibi", "model.attention.n_kv_heads=1"},
+    {"model.position=rope", "model.attention.window=3", "model.mlp=swiglu"},
 };
 
 Tensor ids_of(const std::vector<int32_t>& ids) {

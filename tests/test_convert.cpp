@@ -26,7 +26,7 @@ TEST(Convert, AnOldFileIsRefusedWithTheCommandThatRewritesIt) {
     expect_failure(p.run({command, "run"}), 1, {"was written by an earlier version; bonsai convert rewrites it"});
   const Outcome o = p.run({"train", "--resume", "run"});
   EXPECT_EQ(o.status, 2);
-  for (const char* words : {"model.deviation is not a key of model; it is called init_std now", "it is called logit_softcap now",
+  for (const char* words : {"model.deviation is not a key of model; it is called init_std now", "it is called attention.logit_softcap now",
                             "trainer.accumulation is not a key of trainer; it is called gradient_accumulation now"})
     EXPECT_NE(o.err.find(words), o.err.npos) << words << " is not in " << o.err;
 }

@@ -1,7 +1,7 @@
 // Numbers at the limits of a type's range, in ops, layers and attention: large means, constant rows, large
 // scores.
 #include "bonsai/framework/ops/ops.h"
-#include "bonsai/layers/attention.h"
+#include "bonsai/layers/attention/multi_head.h"
 #include "bonsai/tests/support.h"
 
 namespace bonsai::test {

@@ -1,6 +1,6 @@
 // Attention against reference values from PyTorch, by the fused op and by the layer's composed path.
 #include "bonsai/framework/ops/ops.h"
-#include "bonsai/layers/attention.h"
+#include "bonsai/layers/attention/multi_head.h"
 #include "bonsai/tests/fixture.h"
 
 namespace bonsai::test {

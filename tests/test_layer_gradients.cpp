@@ -78,8 +78,7 @@ LayerCase multi_head(std::string variant, MultiHeadAttentionConfig c, int64_t qu
 
 BlockConfig block_config(int64_t n_heads, bool causal, const char* norm, bool cross = false) {
   BlockConfig c;
-  c.attention = {.d_model = 6, .n_heads = n_heads, .causal = causal, .init_std = 0.5, .output_init_std = 0.5};
-  c.context = {.d_model = 6, .init_std = 0.5, .output_init_std = 0.5};
+  c.context = {.d_model = 6, .n_heads = n_heads, .causal = causal, .init_std = 0.5, .output_init_std = 0.5};
   c.norm = norm, c.cross = cross;
   return c;
 }
@@ -150,7 +149,7 @@ std::vector<LayerCase> layer_cases() {
   const TransformerConfig tiny{.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 4, .dropout = 0.1, .init_std = 0.4};
   TransformerConfig other = tiny;
   TransformerConfig llama = tiny;
-  llama.n_kv_heads = 1, llama.norm = "rms_norm", llama.position = "rope", llama.mlp = "swiglu", llama.bias = false;
+  llama.attention = MultiHead{{.n_kv_heads = 1}}, llama.norm = "rms_norm", llama.position = "rope", llama.mlp = "swiglu", llama.bias = false;
   all.push_back(one_input<Transformer>("Transformer", "Llama's shape", ids, llama));
   TransformerConfig reader = tiny;
   reader.n_encoder_layers = 2, reader.n_layers = 1;

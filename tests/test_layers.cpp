@@ -110,7 +110,7 @@ TEST(Transformer, ParametersAreCountedBeforeTheyAreMade) {
     for (const char* norm : {"layer_norm", "rms_norm"})
       for (const char* position : {"learned", "sinusoidal", "rope"}) {
         TransformerConfig c = tiny();
-        c.n_encoder_layers = flag ? 3 : 0, c.qk_norm = flag, c.n_kv_heads = 1;
+        c.n_encoder_layers = flag ? 3 : 0, c.attention = MultiHead{{.n_kv_heads = 1, .qk_norm = flag}};
         c.bias = c.tie_embeddings = flag, c.norm = norm, c.position = position, c.d_hidden = flag ? 0 : 24;
         Module root;
         Transformer transformer{&root, "", c};

@@ -1,7 +1,7 @@
 // An attention layer split over ranks: the ranks' weights, outputs and gradients, concatenated or summed,
 // equal those of the whole layer.
 #include "bonsai/framework/ops/ops.h"
-#include "bonsai/layers/attention.h"
+#include "bonsai/layers/attention/multi_head.h"
 #include "bonsai/layers/cache.h"
 #include "bonsai/tests/support.h"
 

@@ -122,8 +122,8 @@ TEST(Llama, MissingSettingsAreThoseOfTransformers) {
     changed.tensors[std::string("model.layers.0.self_attn.") + name + ".weight"] =
         random_tensor({8, 8}, DType::f32);
   EXPECT_EQ(changed.logits().shape(), (Shape{1, 5, 10}));
-  const TransformerConfig c = changed.described();
-  EXPECT_EQ(c.n_kv_heads, 2);
+  TransformerConfig c = changed.described();
+  EXPECT_EQ(c.attention.as<MultiHead>().n_kv_heads, 2);
   EXPECT_EQ(c.norm_eps, 1e-6);
   EXPECT_FALSE(c.tie_embeddings);
   EXPECT_FALSE(c.bias);

@@ -88,7 +88,7 @@ TEST(Program, WrongUsageIsTwoAndSaysWhere) {
   expect_failure(p.run({"train", "tiny.yaml", "--set", "model.n_heads=0"}), 2, {"--set", "n_heads"});
   expect_failure(p.run({"train", "tiny.yaml", "--set", "model.d_model=10", "--set", "model.n_heads=3"}), 2,
                  {"10", "3"});
-  write(p.folder / "heads.yaml", "model: {d_model: 16, n_heads: 4, n_kv_heads: 3}\n");  // B03
+  write(p.folder / "heads.yaml", "model: {d_model: 16, n_heads: 4, attention: {n_kv_heads: 3}}\n");  // B03
   for (const std::string command : {"train", "gradcheck", "audit", "bench", "inspect"})
     expect_failure(p.run({command, "heads.yaml"}), 2,
                    {"heads.yaml", "n_heads 4 is not divisible by n_kv_heads 3"});

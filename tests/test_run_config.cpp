@@ -101,7 +101,7 @@ TEST(RunConfig, IsReadWithoutAskingWhetherItFits) {
 // B75: found by the sanitizers.
 TEST(RunConfig, TheLargestNumbersAreCountedWithoutOverflow) {
   const std::string most = "=9223372036854775807";
-  for (const std::string key : {"n_layers", "n_encoder_layers", "block_size", "d_hidden", "window", "vocab_size"})
+  for (const std::string key : {"n_layers", "n_encoder_layers", "block_size", "d_hidden", "attention.window", "vocab_size"})
     EXPECT_NE(refusal("task: seq2seq\nmodel: {n_encoder_layers: 1}\n", {"model." + key + most}), "") << key;
   TransformerConfig model{.n_layers = INT64_MAX, .n_encoder_layers = INT64_MAX};
   EXPECT_EQ(misfit(model), "");

@@ -106,10 +106,9 @@ struct Model {
                  .n_layers = 2,
                  .n_encoder_layers = 2,
                  .n_heads = 4,
-                 .n_kv_heads = 2,
                  .d_model = 16,
+                 .attention = MultiHead{{.n_kv_heads = 2, .window = window}},
                  .position = position,
-                 .window = window,
                  .init_std = 0.3}) {}
   Module root;
   Transformer transformer;
@@ -247,7 +246,7 @@ TEST(EncoderDecoder, TheAuditPassesForEveryPositionAndFindsAMaskThatIsLeftOut) {
       .vocab_size = 9, .block_size = 8, .n_layers = 2, .n_encoder_layers = 2, .n_heads = 2, .d_model = 8};
   for (const char* position : {"learned", "sinusoidal", "rope", "none"})
     for (const int64_t window : {0, 1, 3}) {
-      c.position = position, c.window = window;
+      c.position = position, c.attention = MultiHead{{.window = window}};
       const auto reports = audit_model("model", c, DType::f32, AuditExtent::all);
       EXPECT_EQ(reports.size(), 5u);  // the last two are of the feed-forward layer and of passes
       EXPECT_TRUE(passed(reports)) << text(reports);
@@ -271,7 +270,7 @@ TEST(EncoderDecoder, TheAuditPassesForEveryPositionAndFindsAMaskThatIsLeftOut) {
     });
     return text(audit_model("model", c, DType::f32, AuditExtent::quick));
   };
-  c.window = 0;
+  c.attention = {};
   EXPECT_NE(leak([](kernel::Attention& a) { a.causal = false; }).find("which comes later"), std::string::npos);
   EXPECT_NE(leak([](kernel::Attention& a) { a.padding_mask = nullptr; }).find("its encoder: LEAKS"), std::string::npos);
   const std::string segment_ids = leak([](kernel::Attention& a) { a.query_segment_ids = nullptr; });

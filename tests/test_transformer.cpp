@@ -78,7 +78,8 @@ TEST(TransformerConfig, NormEpsReachesEveryNorm) {
     for (const int64_t encoder_layers : {0, 1}) {
       layer.clear(), rms.clear();
       TransformerConfig c = small();
-      c.n_encoder_layers = encoder_layers, c.norm = norm, c.norm_eps = 0.125, c.qk_norm = true;
+      c.n_encoder_layers = encoder_layers, c.norm = norm, c.norm_eps = 0.125;
+      c.attention = MultiHead{{.qk_norm = true}};
       Module root;
       Transformer model{&root, "", c};
       run(model, {});
@@ -165,12 +166,16 @@ struct KeyChange final {
   template <class Kind>
   void choice(const char* key, Choice<Kind>& part, const char*) {
     names.push_back(key);
-    if (key == wanted) part = std::string(key) == "mlp" ? "swiglu" : "rms_norm";
+    if (key != wanted) return;
+    if constexpr (std::is_same_v<Kind, AttentionKind>)
+      part = MultiHead{};
+    else
+      part = std::is_same_v<Kind, NormKind> ? "rms_norm" : "swiglu";
   }
 
   static void change(bool& value, const std::string&) { value = !value; }
   static void change(int64_t& value, const std::string& key) {
-    if (key == "n_encoder_layers" || key == "n_kv_heads") value = 1;
+    if (key == "n_encoder_layers") value = 1;
     else value = value == 0 ? 3 : 2 * value;
   }
   static void change(double& value, const std::string&) { value = value == 0 ? 0.5 : 3 * value; }
@@ -202,10 +207,10 @@ std::string fingerprint(const TransformerConfig& c) {
 
 TEST(TransformerConfig, EveryKeyChangesTheModel) {
   TransformerConfig base = small();
-  base.position = "rope", base.init_std = 0.3, base.qk_norm = true, base.n_kv_heads = 2;
+  base.position = "rope", base.init_std = 0.3, base.attention = MultiHead{{.n_kv_heads = 2, .qk_norm = true}};
   KeyChange all;
   base.visit(all);
-  EXPECT_GE(all.names.size(), 19u);
+  EXPECT_GE(all.names.size(), 17u);
   const std::string before = fingerprint(base);
   EXPECT_EQ(fingerprint(base), before);
   for (const std::string& name : all.names) {
@@ -217,6 +222,12 @@ TEST(TransformerConfig, EveryKeyChangesTheModel) {
   TransformerConfig changed = base;
   changed.mlp = Keys<FeedForwardConfig>{{.activation = "relu"}};
   EXPECT_NE(fingerprint(changed), before);
+  for (const MultiHead& heads : {MultiHead{{.n_kv_heads = 1, .qk_norm = true}}, MultiHead{{.n_kv_heads = 2}},
+                                 MultiHead{{.n_kv_heads = 2, .window = 2, .qk_norm = true}},
+                                 MultiHead{{.n_kv_heads = 2, .qk_norm = true, .logit_softcap = 0.5}}}) {
+    changed = base, changed.attention = heads;
+    EXPECT_NE(fingerprint(changed), before);
+  }
 }
 
 }  // namespace

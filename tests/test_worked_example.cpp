@@ -1,6 +1,6 @@
 // "The cat sat": attention computed by hand, with every number written out.
 #include "bonsai/framework/ops/ops.h"
-#include "bonsai/layers/attention.h"
+#include "bonsai/layers/attention/multi_head.h"
 #include "bonsai/tests/support.h"
 
 namespace bonsai::test {

@@ -164,9 +164,15 @@ class Choice {
   // The part's own config; Error if it has another type.
   template <class Config>
   Config& as() {
-    void* found = config().get(typeid(Config));
-    check(found, Kind::name, "the config of {} has another type than was asked for", name_);
-    return *static_cast<Config*>(found);
+    Config* found = find<Config>();
+    check(found != nullptr, Kind::name, "the config of {} has another type than was asked for", name_);
+    return *found;
+  }
+
+  // The same, but null if it has another type.
+  template <class Config>
+  Config* find() {
+    return static_cast<Config*>(config().get(typeid(Config)));
   }
 
   template <class... Args>

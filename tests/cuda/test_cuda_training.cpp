@@ -28,7 +28,7 @@ const std::vector<Kind> kKinds = {
     {"as shipped", {}},
     {"with dropout, in micro-batches", {"model.dropout=0.2", "trainer.gradient_accumulation=2"}},
     {"in the shape of Llama",
-     {"model.position=rope", "model.norm=rms_norm", "model.mlp=swiglu", "model.n_kv_heads=2", "model.bias=false"}},
+     {"model.position=rope", "model.norm=rms_norm", "model.mlp=swiglu", "model.attention.n_kv_heads=2", "model.bias=false"}},
 };
 
 TEST(CudaTraining, ThirtyStepsHaveTheLossesOfTheCpu) {

@@ -1,12 +1,11 @@
-// Attention: scaled dot-product, and multi-head on top of it.   Vaswani et al. 2017, arXiv:1706.03762
-//
-//   weights = softmax(q k^T / sqrt(d_k) + mask)       each query asks every key how well they match
-//   output  = weights v                               and takes that mixture of the values
+// Multi-head attention: scaled dot-product attention per head, between projections.
+//                                                              Vaswani et al. 2017, arXiv:1706.03762
 #pragma once
 
-#include "bonsai/layers/dropout.h"
+#include "bonsai/layers/attention/scaled_dot_product.h"
 #include "bonsai/layers/linear.h"
 #include "bonsai/layers/norm/rms_norm.h"
+#include "bonsai/layers/registry.h"
 
 namespace bonsai {
 
@@ -14,52 +13,6 @@ namespace bonsai {
 // alibi: a slope a head times (query position - key position) is taken off the scores: a penalty on distance where
 // causal; elsewhere keys that come later are favoured.
 inline const OneOf kAttentionPositions{{"none", "rope", "rope_interleaved", "alibi"}};
-
-constexpr const char* kWindow =
-    "keys nearer than this are seen: where causal, so many positions, one's own included; 0 for all";
-
-struct ScaledDotProductAttentionConfig {
-  bool causal = false;
-  bool cross = false;
-  int64_t window = 0;
-  double logit_softcap = 0;
-  double dropout = 0;
-  double scale = 0;
-  template <class V>
-  void visit(V& v) {
-    v("causal", causal, "whether a position sees only itself and what came before");
-    v("cross", cross, "whether keys and values are a source's, with its padding and documents");
-    v("window", window, kWindow, at_least(0));
-    v("logit_softcap", logit_softcap, "c of c tanh(scores / c); 0 for none", between(0, 1e6));
-    v("dropout", dropout, "dropout of the attention weights", between(0, 1));
-    v("scale", scale, "factor of the scores; 0 chooses 1 / sqrt(d_k)", at_least(0));
-  }
-};
-
-// What does not fit together in a config whose values are all in range, as a sentence; empty where all does.
-std::string misfit(const ScaledDotProductAttentionConfig& c);
-
-// q (...,Tq,d_k), k (...,Tk,d_k), v (...,Tk,d_v), with up to two leading axes: batch and heads; k and v may have
-// fewer heads. A bias is added to the scores (-inf: may not attend) and broadcasts to (...,Tq,Tk). The context says
-// which keys are padding and which documents are packed into a row; with `cross`, its source does.
-class ScaledDotProductAttention final : public Module {
- public:
-  ScaledDotProductAttention(Module* parent, std::string name, const ScaledDotProductAttentionConfig& c = {});
-
-  // One op that keeps no (Tq,Tk) tensor.
-  Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
-                    const Tensor& bias = {});
-  // The composed path, step by step, which also returns the weights (before dropout).
-  AttentionResult with_weights(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
-                               const Tensor& bias = {});
-
-  // What the op is told, by the config, the context and the bias, for heads of this width and so many queries.
-  AttentionOptions options(int64_t width, int64_t queries, Context& context, const Tensor& bias) const;
-
- private:
-  ScaledDotProductAttentionConfig config_;
-  Dropout dropout_;
-};
 
 struct MultiHeadAttentionConfig {
   int64_t d_model = 1;
@@ -88,18 +41,14 @@ struct MultiHeadAttentionConfig {
   void visit(V& v) {
     v("d_model", d_model, "width of the queries and of the output", at_least(1));
     v("n_heads", n_heads, "number of heads; divides d_model", at_least(1));
-    v("n_kv_heads", n_kv_heads, "key/value heads, each shared by as many heads; 0 for one a head",
-      at_least(0));
+    visit_keys(v);
     v("d_key", d_key, "width of the key input; 0 chooses d_model", at_least(0));
     v("d_value", d_value, "width of the value input; 0 chooses d_model", at_least(0));
     v("causal", causal, "whether a position sees only itself and what came before");
     v("cross", cross, "whether keys and values are a source's, with its padding and documents");
-    v("window", window, kWindow, at_least(0));
     v("position", position, "how attention knows positions", kAttentionPositions);
     v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
-    v("qk_norm", qk_norm, "whether queries and keys are normalised, head by head");
     v("norm_eps", norm_eps, "of that norm", at_least(0));
-    v("logit_softcap", logit_softcap, "c of c tanh(scores / c); 0 for none", between(0, 1e6));
     v("scale", scale, "factor of the scores; 0 chooses 1 / sqrt(head width)", at_least(0));
     v("bias", bias, "biases of the query, key and value projections");
     v("output_bias", output_bias, "bias of the output projection");
@@ -110,9 +59,18 @@ struct MultiHeadAttentionConfig {
     v("model_parallel_size", model_parallel_size, "ranks that have some of the heads each", at_least(1));
     v("rank", rank, "which of them this is", at_least(0));
   }
+  template <class V>
+  void visit_keys(V& v) {  // what the model does not set
+    v("n_kv_heads", n_kv_heads, "key/value heads, each shared by n_heads / n_kv_heads heads; 0: as many as n_heads",
+      at_least(0));
+    v("window", window, kWindow, at_least(0));
+    v("qk_norm", qk_norm, "whether queries and keys are normalised per head");
+    v("logit_softcap", logit_softcap, kLogitSoftcap, between(0, 1e6));
+  }
 };
 
 std::string misfit(const MultiHeadAttentionConfig& c);
+using MultiHead = Keys<MultiHeadAttentionConfig>;  // the part of a model
 
 // Query, key and value inputs are given separately: the same tensor three times is self-attention;
 // keys and values from another sequence are cross-attention, which `cross` tells of where the context has padding,
@@ -128,13 +86,13 @@ std::string misfit(const MultiHeadAttentionConfig& c);
 // the ranks: their outputs (rank 0 adds the output's bias), the gradients of the inputs, and those of the gains of
 // qk_norm, which every rank has. Ranks may share a cache and Context::weights, where a rank's name is its path, '#' and
 // its number; each is given a copy of the random stream.   Shoeybi et al. 2019, arXiv:1909.08053
-class MultiHeadAttention final : public Module {
+class MultiHeadAttention final : public AttentionLayer {
  public:
   MultiHeadAttention(Module* parent, std::string name, const MultiHeadAttentionConfig& c);
 
   // query (B,Tq,d_model), key (B,Tk,d_key), value (B,Tk,d_value) -> (B,Tq,d_model)
   Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value, Context& context,
-                    const Tensor& bias = {});
+                    const Tensor& bias = {}) override;
   // The same with the weights (B,H,Tq,Tk).
   AttentionResult with_weights(const Tensor& query, const Tensor& key, const Tensor& value, Context& context,
                                const Tensor& bias = {});
