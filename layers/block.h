@@ -4,6 +4,7 @@
 //   x = x + cross_attention(norm(x), source)                         Vaswani et al. 2017
 #pragma once
 
+#include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/registry.h"
 
 namespace bonsai {

@@ -7,7 +7,7 @@
 //
 //   void register_swiglu() { add_part<FeedForwardKind, SwiGLU, SwiGLUConfig>("swiglu"); }
 //
-// CMake calls register_<file> for every file of layers/feed_forward and layers/norm and of -DBONSAI_FEED_FORWARD=FILES.
+// CMake calls register_<file> for the files of layers/attention, feed_forward and norm and of -DBONSAI_PARTS=FILES.
 #pragma once
 
 #include "bonsai/framework/config/registry.h"

@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "bonsai/layers/block.h"
+#include "bonsai/layers/dropout.h"
 #include "bonsai/layers/embedding.h"
 #include "bonsai/layers/position.h"
 

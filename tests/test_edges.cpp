@@ -2,6 +2,7 @@
 // scores.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/attention/multi_head.h"
+#include "bonsai/layers/norm/layer_norm.h"
 #include "bonsai/tests/support.h"
 
 namespace bonsai::test {

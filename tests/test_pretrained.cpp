@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/feed_forward/feed_forward.h"
 #include "bonsai/layers/pretrained.h"
 #include "bonsai/tests/folder.h"
 #include "bonsai/tests/support.h"
@@ -335,7 +336,7 @@ TEST(Gpt2, EveryActivationIsNamedOrRefused) {
       {"tanh", "tanh"}};
   for (const auto& [word, op] : cases) {
     const Directory changed = gpt2({{"activation_function", word}});
-    EXPECT_EQ(changed.described().activation, op);
+    EXPECT_EQ(changed.described().mlp.as<Keys<FeedForwardConfig>>().activation, op);
     EXPECT_EQ(changed.logits().shape(), (Shape{1, 5, 10})) << word;
   }
   gpt2({{"activation_function", "quick_gelu"}}).expect_refused({"activation_function", "'quick_gelu'"});

@@ -15,8 +15,8 @@ struct MyPartConfig {
   int64_t d_model = 1;
   int64_t d_hidden = 0;  // 0: 4 * d_model
   bool bias = true;
-  double init_std = 0.02, output_init_std = 0.02;
-  // The layer's own keys: `my_part: {scale: 2}` in the model section.
+  double init_std = kInitStd, output_init_std = kInitStd;
+  // The layer's own keys: `mlp: {kind: my_part, scale: 2}` in the model section.
   double scale = 1;
   template <class V>
   void visit(V& v) {
@@ -48,6 +48,6 @@ class MyPart final : public Layer {
 
 }  // namespace
 
-void register_my_part() { feed_forward_registry().add<MyPart, MyPartConfig>("my_part"); }
+void register_my_part() { add_part<FeedForwardKind, MyPart, MyPartConfig>("my_part"); }
 
 }  // namespace bonsai

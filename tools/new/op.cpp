@@ -44,6 +44,6 @@ class MyPart final : public Layer {
 
 }  // namespace
 
-void register_my_part() { feed_forward_registry().add<MyPart, MyPartConfig>("my_part"); }
+void register_my_part() { add_part<FeedForwardKind, MyPart, MyPartConfig>("my_part"); }
 
 }  // namespace bonsai

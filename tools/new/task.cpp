@@ -76,8 +76,6 @@ class MyPart final : public Task {
 
 }  // namespace
 
-void register_my_part() {
-  add_task("my_part", [] { return std::make_shared<MyPart>(); });
-}
+void register_my_part() { add_part<TaskKind, MyPart>("my_part"); }
 
 }  // namespace bonsai
