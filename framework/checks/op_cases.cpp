@@ -184,11 +184,11 @@ void add_arithmetic(std::vector<OpCase>& rows) {
                   }});
 }
 
-// What gives i32 has no gradient: a row chooses by it.
+// What gives i32 has no gradient: a row chooses by it. Its inputs are spread, so that few are near a tie.
 void add_choices(std::vector<OpCase>& rows) {
   const auto chosen = [&](const char* op, Binary f, Binary same) {
     rows.push_back({.op = op,
-                    .inputs = {normal(3, 1, 4), normal(5, 1)},
+                    .inputs = {normal(3, 1, 4).scaled(8), normal(5, 1).scaled(8)},
                     .call = [f](In in) { return where(f(in[0], in[1]), in[0], in[1]); },
                     .composed = [same](In in) { return same(in[0], in[1]); }});
   };
