@@ -45,7 +45,7 @@ class Module {
   const std::vector<Module*>& children() const { return children_; }
 
   std::vector<Parameter*> own_parameters();  // without those of children
-  // Of this module and all below it, each once, in the order of declaration.
+  // Those of this module and all below it, each once, in the order of declaration.
   std::vector<Parameter*> parameters();
   Parameter& parameter(const std::string& path);  // by its whole path; an error where there is none
 

@@ -75,7 +75,7 @@ class Transformer final : public Layer {
   Tensor embed(const Tensor& ids, Context& context);      // i32 (B,T) -> (B,T,C)
   Tensor trunk(const Tensor& x, Context& context);        // (B,T,C) -> (B,T,C), normalised
   Tensor head(const Tensor& features, Context& context);  // (B,T,C) -> (B,T,V)
-  // Of the last position alone, (B,V): what generation needs.
+  // The logits of the last position alone, (B,V): what generation needs.
   Tensor last_logits(const Tensor& ids, Context& context);
 
  protected:

@@ -74,7 +74,7 @@ class Program {
 
   Outcome run(const std::vector<std::string>& arguments) const { return finish(start(arguments)); }
 
-  // Of a run that has been trained for `steps`.
+  // The name of a run that has been trained for `steps`.
   std::string trained(const std::string& name = "run", int steps = 4) const {
     const Outcome o = run({"train", "tiny.yaml", "--out", name, "--quiet", "--set",
                            "trainer.max_steps=" + std::to_string(steps)});

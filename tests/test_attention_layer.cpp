@@ -23,7 +23,7 @@ void expect_near(const std::vector<Tensor>& got, const std::vector<Tensor>& righ
   }
 }
 
-// Of sum(y * dy), the output first.
+// The output, then the gradients of sum(y * dy).
 template <class Model, class F>
 std::vector<Tensor> with_gradients(Model& model, const F& forward, const Tensor& dy) {
   for (Parameter* p : model.parameters()) p->zero_gradient();

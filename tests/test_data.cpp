@@ -413,7 +413,7 @@ TEST(Tales, BreakingADependencyIsNoTale) {
   EXPECT_SAYS(tale_log_probability(""), "0 of its 0");
 }
 
-// Of every window, the probabilities of the characters that may follow add up to 1.
+// For every window, the probabilities of the characters that may follow add up to 1.
 TEST(Tales, NextCharactersAddUpToOne) {
   const std::string text = tales(4, "windows", 2000), alphabet = "\n .abcdefghiklmnopqrstuvwxy";
   for (size_t length : {0, 1, 5, 40, 100}) {

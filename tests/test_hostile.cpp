@@ -8,7 +8,7 @@
 namespace bonsai::test {
 namespace {
 
-// Of CPU time; of memory, where sanitizers leave that alone.
+// Limits of CPU time, and of memory unless a sanitizer needs it.
 constexpr rlim_t kSeconds = 60, kMemory = rlim_t{1} << 30;
 
 std::string hostile(const std::string& name) {

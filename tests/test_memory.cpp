@@ -63,8 +63,8 @@ TEST(Pool, LosesAtMostAnEighthToRounding) {
   }
 }
 
-// Of the host's blocks the small ones are cut from larger pieces: they stay, to be taken again; the others go
-// back.
+// The host's small blocks are cut from larger pieces and stay, to be taken again; the others are returned to
+// the system.
 TEST(Pool, TrimReturnsTheLargeBlocksOfTheHostAndKeepsTheSmall) {
   Pool& host = pool({});
   host.trim();

@@ -81,7 +81,7 @@ TEST(Profile, ChangesNoBitAndIsGoneWithoutATrace) {
   EXPECT_TRUE(same_bits(one.arena().values(), other.arena().values()));
 }
 
-// Of a trace: kernels lie within ops, ops within parts, and layers are named.
+// In a trace, kernels lie within ops, ops within parts, and layers are named.
 TEST(Profile, EventsNest) {
   const TinyRun run;
   Trainer trainer(run.config);

@@ -70,7 +70,7 @@ TEST(Seq2Seq, TheFirstLetterDoesNotFollowFromTheLength) {
   for (const auto& [length, letters] : first) EXPECT_EQ(letters.size(), 12u) << length << ": about 167 rows, 12 letters";
 }
 
-// Of what is evaluated, at least nine tenths were never drawn to train with: it is no memory that answers.
+// At least nine tenths of what is evaluated were never drawn in training: the model does not answer from memory.
 TEST(Seq2Seq, BothAnswersAreLearnedToTheLastSequence) {
   for (const char* answer : {"sort", "reverse"}) {
     const RunConfig config = small(answer);

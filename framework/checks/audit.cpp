@@ -150,7 +150,7 @@ class Audit {
         h.padding_mask.push_back(r % 3 == 0 ? causal() && t > positions[r - first] : r % 3 == 2 || kept);
         h.segment_ids.push_back(r % 3 == 2 ? document(t, time_, 2 + static_cast<int64_t>(r) % 4) : 0);
       }
-      // Of the source's documents the last output has none.
+      // The last output belongs to none of the source's documents.
       for (int64_t t = 0; t < outputs_; ++t)
         h.output_segment_ids.push_back(r % 3 == 2 ? document(t, outputs_, 3 + static_cast<int64_t>(r) % 4)
                                                   : 0);

@@ -6,8 +6,8 @@
 namespace bonsai {
 namespace {
 
-// Of the step, until the error is small enough: a smaller one crosses no kink and its truncation falls, a
-// larger one drowns rounding.
+// Factors of the step, tried until the error is small enough: a smaller step crosses no kink and truncates
+// less; with a larger step rounding matters less.
 constexpr double kSteps[] = {1, 1.0 / 30, 1e-3, 10};
 
 std::string index_of(int64_t flat, const Shape& shape) {

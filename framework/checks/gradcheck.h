@@ -13,7 +13,7 @@ namespace bonsai {
 
 struct GradcheckOptions {
   double tolerance = 1e-6;  // of gradcheck_error
-  // Of an element, or of the spread along a direction; a failing line is tried with others.
+  // The step of an element, or of the spread along a direction; a failing line is tried with others.
   double step = 1e-3;
   int64_t in_full = 4096;        // a tensor of up to so many elements is checked in each of them
   int64_t input_in_full = 4096;  // the same of an input

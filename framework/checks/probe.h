@@ -32,7 +32,7 @@ class Probe {
         const std::vector<Parameter*>& parameters, uint64_t seed);
 
   double value() const;
-  // Of every target, by backward. A plant changes kernels while backward runs, and only then.
+  // The gradient of every target, by backward. A plant changes kernels while backward runs, and only then.
   std::vector<Tensor> gradients(const std::function<void(KernelTable&)>& plant = {});
 
   std::vector<Target> targets;

@@ -51,7 +51,7 @@ class Source {
     return false;
   }
 
-  // Of the first tab in front of the words of a line, if there is one.
+  // The position of the first tab in front of the words of a line, if there is one.
   std::optional<size_t> indenting_tab(size_t position) const {
     const size_t newline = position == 0 ? std::string::npos : text_.rfind('\n', position - 1);
     const size_t start = newline + 1, words = text_.find_first_not_of(" \t", start);

@@ -47,8 +47,8 @@ struct Document {
 
 constexpr size_t kMaxConfigBytes = 64 << 10;
 
-// Of UTF-8 with or without BOM, lines ending in \n, \r\n or \r. ConfigError if that is too long, not YAML or
-// holds no keys.
+// Parses UTF-8 with or without BOM, lines ending in \n, \r\n or \r. ConfigError if that is too long, is not
+// YAML or holds no keys.
 Document parse_document(std::string text, const std::string& name);
 
 // One ConfigError of them all, a line each, in the order of the file.

@@ -71,7 +71,7 @@ class KeyCollector final : public Visitor {
 
 void set_defaults(std::vector<ConfigKey>& keys, const std::vector<ConfigKey>& defaults);
 
-// Of the sections that `config` chooses; `defaults` is what a file that sets nothing gives.
+// The keys of the sections that `config` chooses; `defaults` is what a file that sets nothing gives.
 template <class Config>
 std::vector<ConfigKey> config_keys(Config config = {}, Config defaults = {}) {
   KeyCollector now;

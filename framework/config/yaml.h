@@ -95,7 +95,7 @@ Config load_config(const std::filesystem::path& path, const std::vector<std::str
 bool parse_number(std::string_view text, int64_t& value);  // 12, +12, 012, 1e3
 bool parse_number(std::string_view text, double& value);   // also 1.5, .5e-3
 
-// Of `words` the one that was probably meant by `word`; null if none is near.
+// The one of `words` that was probably meant by `word`; null if none is near.
 const std::string* nearest_word(const std::string& word, const std::vector<std::string>& words);
 
 }  // namespace bonsai

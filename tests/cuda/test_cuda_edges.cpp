@@ -30,7 +30,7 @@ TEST(CudaEdges, RowsOfEveryWidth) {
         };
         same("softmax", [](const auto& in) { return softmax(in[0]); }, {x});
         same("log_softmax", [](const auto& in) { return log_softmax(in[0]); }, {x});
-        // Of one or two elements a norm is a difference of nearly equal numbers.
+        // A norm of one or two elements is a difference of nearly equal numbers.
         if (n > 2) {
           same("layer_norm", [](const auto& in) { return layer_norm(in[0], in[1], in[2], 1e-5); }, {x, w, b});
           same("rms_norm", [](const auto& in) { return rms_norm(in[0], in[1], 1e-5); }, {x, w});
