@@ -43,18 +43,18 @@ TransformerConfig checked(const std::string& where, const TransformerConfig& c) 
 std::string misfit(const TransformerConfig& c) {
   if (c.n_encoder_layers > 0 && c.position == "alibi")
     return "position alibi is for tokens that see only what came before; an encoder needs another";
-  StackConfig s = stack_config(c, false);
-  MultiHead* const attention = s.block.attention.find<MultiHead>();
-  if (attention) set_from(s.block.context, *attention);
-  return attention ? misfit(*attention) : "";
+  const MultiHead* const found = c.attention.find<MultiHead>();
+  if (!found) return "";
+  MultiHead attention = *found;
+  set_from(stack_config(c, false).block.context, attention);
+  return misfit(attention);
 }
 
 double parameter_count(const TransformerConfig& c) {
   const auto d = static_cast<double>(c.d_model), vocabulary = static_cast<double>(c.vocab_size);
   const double hidden = c.d_hidden ? static_cast<double>(c.d_hidden) : 4 * d, bias = c.bias ? 1 : 0;
   const double norm = d * (1 + (c.norm == "layer_norm" ? bias : 0));
-  Choice<AttentionKind> part = c.attention;
-  const MultiHead* const found = part.find<MultiHead>();
+  const MultiHead* const found = c.attention.find<MultiHead>();
   const MultiHead heads = found ? *found : MultiHead{};
   const double width = d / static_cast<double>(c.n_heads),
                kv = width * static_cast<double>(heads.n_kv_heads ? heads.n_kv_heads : c.n_heads);
@@ -83,7 +83,7 @@ Transformer::Transformer(Module* parent, std::string name, const TransformerConf
 }
 
 bool Transformer::cacheable() const {
-  const Block& block = stack.blocks().front();
+  const Block& block = stack.blocks().front();  // all are alike
   return block.attention->cacheable() && block.mlp->position_wise();
 }
 
@@ -113,6 +113,9 @@ Tensor Transformer::embed(const Tensor& ids, Context& context) { return stack.em
 Tensor Transformer::trunk(const Tensor& x, Context& context) {
   check(encoder || !(context.source.ids || context.source.features), "transformer",
         "is given a source, but has no encoder; n_encoder_layers is 0");
+  check(!context.cache || stack.blocks().front().attention->cacheable(), "transformer",
+        "model.attention {} does not continue from a key/value cache; pass all tokens, without a cache",
+        config_.attention.name());
   check(!context.cache || cacheable(), "transformer",
         "model.mlp {} is not position-wise, so a key/value cache lacks what it needs of earlier tokens; pass all "
         "tokens, without a cache",

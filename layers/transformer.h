@@ -55,8 +55,8 @@ struct TransformerConfig {
 
 // What does not fit together in a config whose values are all in range, as a sentence; empty where all does.
 std::string misfit(const TransformerConfig& c);
-// Elements of all parameters. A double: of a config that nobody could build it is still right. A layer other
-// than the standard feed-forward one counts as that.
+// Elements of all parameters. A double: of a config that nobody could build it is still right. A part other
+// than the standard attention or feed-forward layer counts as that.
 double parameter_count(const TransformerConfig& c);
 constexpr double kLargeModel = 2e6;  // parameters: of a larger one, the checks build one block
 
@@ -65,8 +65,8 @@ class Transformer final : public Layer {
   Transformer(Module* parent, std::string name, const TransformerConfig& c);
 
   const TransformerConfig& config() const { return config_; }
-  // Whether a KeyValueCache holds all that later tokens need: every layer but attention is position-wise. Otherwise a
-  // pass with a cache is an Error.
+  // Whether a KeyValueCache holds all that later tokens need: attention keeps what it needs there, every other layer is
+  // position-wise. Otherwise a pass with a cache is an Error.
   bool cacheable() const;
 
   // forward is these in turn; the parts are for whatever needs the embeddings or the features. With an encoder, trunk

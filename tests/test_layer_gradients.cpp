@@ -134,17 +134,18 @@ std::vector<LayerCase> layer_cases() {
                      };
                    }});
   for (const std::string& name : registry<FeedForwardKind>().names())
-      all.push_back({name, "as registered", {x}, [name](Module& root, auto& owner) -> DifferentiableFunction {
-                       std::unique_ptr<Layer> made = Choice<FeedForwardKind>(name).make(&root, "layer", BlockContext{.d_model = 6});
-                       Layer* layer = made.get();
-                       for (Parameter* p : layer->parameters())  // large enough for every term to show
-                         for (double& v : p->value.mutable_span<double>()) v *= 20;
-                       owner.push_back(std::move(made));
-                       return [layer](const std::vector<Tensor>& in) {
-                         Context context = training();
-                         return (*layer)(in[0], context);
-                       };
-                     }});
+    all.push_back({name, "as registered", {x}, [name](Module& root, auto& owner) -> DifferentiableFunction {
+                     const Choice<FeedForwardKind> part = name;
+                     std::unique_ptr<Layer> made = part.make(&root, "layer", BlockContext{.d_model = 6});
+                     Layer* layer = made.get();
+                     for (Parameter* p : layer->parameters())  // large enough for every term to show
+                       for (double& v : p->value.mutable_span<double>()) v *= 20;
+                     owner.push_back(std::move(made));
+                     return [layer](const std::vector<Tensor>& in) {
+                       Context context = training();
+                       return (*layer)(in[0], context);
+                     };
+                   }});
   const Tensor ids = tensor({2, 5}, {0, 3, 3, 1, 6, 2, 2, 5, 4, 0}, DType::i32);
   const TransformerConfig tiny{.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 4, .dropout = 0.1, .init_std = 0.4};
   TransformerConfig other = tiny;

@@ -48,9 +48,7 @@ std::string with(std::string text, const std::string& old, const std::string& wi
 
 void write_new(const fs::path& path, const std::string& text) {
   check(!fs::exists(path), "new", "{} exists already; choose another name or folder", path.string());
-  ReplacementFile file(path);
-  file.write(text.data(), text.size());
-  file.commit();
+  replace_file(path, text);
   fmt::print("{}\n", path.string());
 }
 

@@ -46,8 +46,7 @@ std::vector<AuditReport> audit_leaks(const std::string& name, Transformer& trans
   const int64_t tokens = quick ? 4096 / (encoder ? 3 : 1) : int64_t{1} << 18;
   options.positions = std::min(time, std::max<int64_t>(6, tokens / time));
   options.positions_further = std::min<int64_t>(!quick ? 64 : encoder ? 6 : 8, options.positions);
-  Choice<AttentionKind> attention = config.attention;
-  const MultiHead* const heads = attention.find<MultiHead>();
+  const MultiHead* const heads = config.attention.find<MultiHead>();
   options.sees_next = !heads || heads->window != 1;
   options.device = transformer.build().device;
   std::vector<AuditReport> reports;

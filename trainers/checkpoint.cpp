@@ -109,6 +109,11 @@ std::string checkpoint_checksum(const std::map<std::string, Tensor>& tensors, co
   return sum.text();
 }
 
+void check_checksum(const std::string& file, const std::map<std::string, Tensor>& tensors, const Metadata& metadata) {
+  check(text(metadata, "checksum", file) == checkpoint_checksum(tensors, metadata), file,
+        "is damaged: its checksum does not match; use another checkpoint");
+}
+
 bool is_checkpoint_file(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(path)) return false;  // a pipe would be waited for
   std::array<char, 8> first{};
@@ -147,8 +152,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(find_file(path
   check(format != metadata.end() && format->second == kCheckpointFormat, name,
         "is a safetensors file, but not a checkpoint of this version of Bonsai");
   for (const std::string& tensor : file.names()) tensors_[tensor] = file.read(tensor);
-  check(text(metadata, "checksum", name) == checkpoint_checksum(tensors_, metadata), name,
-        "is damaged: its checksum does not match; use another checkpoint");
+  check_checksum(name, tensors_, metadata);
   progress_.step = whole_number(metadata, "step", name);
   progress_.best_loss = number(metadata, "best_loss", name);
   progress_.evaluations_without_better = whole_number(metadata, "evaluations_without_better", name);

@@ -29,6 +29,10 @@ void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const 
 std::string checkpoint_checksum(const std::map<std::string, Tensor>& tensors,
                                 const std::map<std::string, std::string>& metadata);
 
+// Error if the metadata's checksum is another: the file of this name is damaged.
+void check_checksum(const std::string& file, const std::map<std::string, Tensor>& tensors,
+                    const std::map<std::string, std::string>& metadata);
+
 // Whether a file is one, or a damaged one, by what it holds: one of its first eight bytes, the length of its
 // header, is zero, as none of a config is.
 bool is_checkpoint_file(const std::filesystem::path& path);

@@ -29,8 +29,7 @@ bool convert_checkpoint(const fs::path& path) {
   if (metadata["format"] != kFirstFormat) return false;
   std::map<std::string, Tensor> tensors;
   for (const std::string& name : file.names()) tensors[name] = file.read(name);
-  check(metadata["checksum"] == checkpoint_checksum(tensors, metadata), path.string(),
-        "is damaged: its checksum does not match; use another checkpoint");
+  check_checksum(path.string(), tensors, metadata);
   metadata["format"] = kCheckpointFormat;
   metadata["config"] = converted_config(metadata["config"], path.string() + " (config)");
   metadata["checksum"] = checkpoint_checksum(tensors, metadata);
@@ -46,9 +45,7 @@ bool convert_config(const fs::path& path) {
   for (std::string line; std::getline(lines, line) && line.starts_with('#');) now += line + "\n";
   now += converted_config(before, path.string());
   if (now == before) return false;
-  ReplacementFile file(path);
-  file.write(now.data(), now.size());
-  file.commit();
+  replace_file(path, now);
   return true;
 }
 

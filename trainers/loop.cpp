@@ -19,12 +19,6 @@
 namespace bonsai {
 namespace {
 
-void replace_text(const std::filesystem::path& path, const std::string& text) {
-  ReplacementFile file(path);
-  file.write(text.data(), text.size());
-  file.commit();
-}
-
 struct Change {
   ConfigKey before, now;
   std::string text() const { return fmt::format("{} is {}, was {}", now.path, now.text(), before.text()); }
@@ -169,7 +163,7 @@ class Run {
   }
 
   void record_config() {
-    replace_text(folder_.config(), kWrittenByTrain + history_ + dump_config(config_keys(config_)));
+    replace_file(folder_.config(), kWrittenByTrain + history_ + dump_config(config_keys(config_)));
     recorded_ = true;
   }
 

@@ -46,9 +46,7 @@ Metrics::Metrics(const std::filesystem::path& path, const Progress& progress) : 
   if (text && !own)
     throw ConfigError(
         fmt::format("{} has no line of a run, so it is not replaced; move it away", path.string()));
-  ReplacementFile file(path);
-  file.write(kept.data(), kept.size());
-  file.commit();
+  replace_file(path, kept);
   open();
 }
 

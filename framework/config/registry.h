@@ -41,7 +41,7 @@ class PartConfig<Kind, std::unique_ptr<Base>(Args...)> {
   virtual void visit(Visitor& v) = 0;
   virtual std::unique_ptr<Base> make(Args... args) const = 0;
   virtual std::unique_ptr<PartConfig> clone() const = 0;
-  virtual void* get(std::type_index type) = 0;  // the config if that is its type; otherwise null
+  virtual const void* get(std::type_index type) const = 0;  // the config if that is its type; otherwise null
 };
 
 template <class Kind, class Part, class Config, class Make>
@@ -59,7 +59,7 @@ class PartConfigOf<Kind, Part, Config, std::unique_ptr<Base>(Args...)> final : p
       return std::make_unique<Part>(std::forward<Args>(args)..., config_);
   }
   std::unique_ptr<PartConfig<Kind>> clone() const override { return std::make_unique<PartConfigOf>(config_); }
-  void* get(std::type_index type) override { return type == typeid(Config) ? &config_ : nullptr; }
+  const void* get(std::type_index type) const override { return type == typeid(Config) ? &config_ : nullptr; }
 
  private:
   Config config_;
@@ -164,34 +164,34 @@ class Choice {
   // The part's own config; Error if it has another type.
   template <class Config>
   Config& as() {
-    Config* found = find<Config>();
+    const Config* found = find<Config>();
     check(found != nullptr, Kind::name, "the config of {} has another type than was asked for", name_);
-    return *found;
+    return const_cast<Config&>(*found);  // this choice is not const
   }
 
   // The same, but null if it has another type.
   template <class Config>
-  Config* find() {
-    return static_cast<Config*>(config().get(typeid(Config)));
+  const Config* find() const {
+    return static_cast<const Config*>(config().get(typeid(Config)));
   }
 
   template <class... Args>
   auto make(Args&&... args) const {
-    return Choice(*this).config().make(std::forward<Args>(args)...);
+    return config().make(std::forward<Args>(args)...);
   }
 
  private:
   friend class Visitor;
 
-  PartConfig<Kind>& config() {
+  PartConfig<Kind>& config() const {
     if (!config_ || config_name_ != name_) config_ = registry<Kind>().config(name_), config_name_ = name_;
     check(config_ != nullptr, Kind::name, "there is none named '{}'; use {}", name_, OneOf{registry<Kind>().names()}.text());
     return *config_;
   }
 
   std::string name_;
-  std::unique_ptr<PartConfig<Kind>> config_;  // made when it is needed
-  std::string config_name_ = name_;
+  mutable std::unique_ptr<PartConfig<Kind>> config_;  // made when it is needed
+  mutable std::string config_name_ = name_;
 };
 
 template <class Kind>

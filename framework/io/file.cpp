@@ -114,6 +114,12 @@ void ReplacementFile::require(bool ok, const char* otherwise) const {
   require_call(ok, path_.string(), otherwise);
 }
 
+void replace_file(const fs::path& path, const std::string& text) {
+  ReplacementFile file(path);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
 void remove_unfinished(const fs::path& path) {
   std::error_code ignored;  // files that cannot be listed or removed remain
   const std::string start = path.filename().string() + kUnfinished;

@@ -58,6 +58,9 @@ class ReplacementFile {
   Descriptor folder_, file_;
 };
 
+// Replaces the file at `path` by one that holds `text`.
+void replace_file(const std::filesystem::path& path, const std::string& text);
+
 // Removes temporary files that killed writers of this path have left.
 void remove_unfinished(const std::filesystem::path& path);
 

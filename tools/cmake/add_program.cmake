@@ -1,13 +1,21 @@
+# bonsai_registrations(declarations calls FILES...): the C++ declarations of the files' register_<file>()
+# functions, and the calls.
+function(bonsai_registrations declarations calls)
+  set(declared "")
+  set(called "")
+  foreach(file IN LISTS ARGN)
+    get_filename_component(name ${file} NAME_WE)
+    string(APPEND declared "void register_${name}();\n")
+    string(APPEND called "    bonsai::register_${name}();\n")
+  endforeach()
+  set(${declarations} "${declared}" PARENT_SCOPE)
+  set(${calls} "${called}" PARENT_SCOPE)
+endfunction()
+
 # bonsai_add_program(NAME FILES...): a program with all commands of bonsai and the parts in FILES. Each file
 # defines `void bonsai::register_<file>()`, which adds its parts to their registries.
 function(bonsai_add_program name)
-  set(declarations "")
-  set(calls "")
-  foreach(file IN LISTS ARGN)
-    get_filename_component(part ${file} NAME_WE)
-    string(APPEND declarations "void register_${part}();\n")
-    string(APPEND calls "    bonsai::register_${part}();\n")
-  endforeach()
+  bonsai_registrations(declarations calls ${ARGN})
   file(CONFIGURE OUTPUT ${name}_main.cpp CONTENT [=[
 #include "bonsai/tools/bonsai.h"
 

@@ -34,14 +34,20 @@ __device__ int64_t start_of(int64_t line, int64_t n, int64_t inner) {
   return line / inner * n * inner + line % inner;
 }
 
+// The largest element of a line, or NaN if there is one.
+template <int kTeam>
+__device__ real largest_of(const real* x, int64_t n, int64_t inner) {
+  real top = x[0];
+  for (int64_t k = Team<kTeam>::lane(); k < n; k += kTeam) top = KeepNan{}(top, x[k * inner]);
+  return Team<kTeam>::reduce(top, KeepNan{});
+}
+
 template <int kTeam>
 __global__ void max_lines(const real* x, int64_t lines, int64_t n, int64_t inner, real* y) {
   const int64_t line = Team<kTeam>::row();
   if (line >= lines) return;
   x += start_of(line, n, inner);
-  real top = x[0];
-  for (int64_t k = Team<kTeam>::lane(); k < n; k += kTeam) top = KeepNan{}(top, x[k * inner]);
-  top = Team<kTeam>::reduce(top, KeepNan{});
+  const real top = largest_of<kTeam>(x, n, inner);
   if (Team<kTeam>::lane() == 0) y[line] = top;
 }
 
@@ -71,9 +77,7 @@ __global__ void argmax_lines(const real* x, int64_t lines, int64_t n, int64_t in
   const int64_t line = Team<kTeam>::row();
   if (line >= lines) return;
   x += start_of(line, n, inner);
-  real top = x[0];
-  for (int64_t k = Team<kTeam>::lane(); k < n; k += kTeam) top = KeepNan{}(top, x[k * inner]);
-  top = Team<kTeam>::reduce(top, KeepNan{});
+  const real top = largest_of<kTeam>(x, n, inner);
   int64_t at = n;
   for (int64_t k = Team<kTeam>::lane(); k < n; k += kTeam) {
     const real v = x[k * inner];
