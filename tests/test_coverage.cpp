@@ -10,7 +10,7 @@
 #include "bonsai/framework/checks/op_cases.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"
-#include "bonsai/trainers/optimizer.h"
+#include "bonsai/trainers/optimizer/optimizer.h"
 
 namespace bonsai::test {
 namespace {
@@ -82,9 +82,11 @@ Names kernels_not_called(const std::vector<OpCase>& rows, DType dtype) {
   for (const OpCase& row : rows) differentiate(row.call, make_inputs(row, dtype));
   Parameter weight("weight", zeros({2, 3}, dtype), /*decay=*/true);  // the optimizer's kernels are no ops
   ParameterArena arena({&weight});
-  Optimizer optimizer(arena, {});
-  optimizer.add_loss(zeros({}, dtype), true);
-  optimizer.step(0, 1e-3, 1);
+  for (const std::string& kind : registry<OptimizerKind>().names()) {
+    Optimizer optimizer(arena, {.kind = kind});
+    optimizer.add_loss(zeros({}, dtype), true);
+    optimizer.step(0, 1e-3, 1);
+  }
   KernelTable table = kernels(Device{}, dtype);
   table.for_each([&](const char* name, auto&) {
     if (calls[name] == 0) missing.insert(name);

@@ -3,6 +3,7 @@
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/pretrained.h"
 #include "bonsai/tests/fixture.h"
+#include "bonsai/trainers/optimizer/adamw.h"
 #include "bonsai/trainers/trainer.h"
 
 namespace bonsai::test {
@@ -60,15 +61,15 @@ RunConfig recorded_run(Fixture& f, const HuggingFaceDirectory& init, DType dtype
   run.trainer.max_steps = static_cast<int64_t>(number(f, "steps"));
   run.trainer.batch_size = static_cast<int64_t>(number(f, "batch_size"));
   run.trainer.dtype = name_of(dtype);
-  run.optimizer = {.beta_1 = number(f, "beta1"),
-                   .beta_2 = number(f, "beta2"),
-                   .eps = number(f, "eps"),
-                   .weight_decay = number(f, "weight_decay"),
+  run.optimizer = {.kind = AdamWConfig({.beta_1 = number(f, "beta1"),
+                                        .beta_2 = number(f, "beta2"),
+                                        .eps = number(f, "eps"),
+                                        .weight_decay = number(f, "weight_decay")}),
                    .clip_norm = number(f, "clip_norm")};
-  run.schedule = {.learning_rate = number(f, "lr_max"),
+  run.schedule = {.kind = "cosine",
+                  .learning_rate = number(f, "lr_max"),
                   .min_learning_rate = number(f, "lr_min"),
-                  .warmup_steps = static_cast<int64_t>(number(f, "warmup")),
-                  .decay = "cosine"};
+                  .warmup_steps = static_cast<int64_t>(number(f, "warmup"))};
   return run;
 }
 

@@ -290,7 +290,7 @@ TEST(Program, ARunWithoutALastCheckpointGoesOnFromItsBest) {
   const RunFolder run{p.folder / "run"};
   const pid_t child = p.start({"train", "tiny.yaml", "--out", "run", "--quiet", "--set",
                                "trainer.max_steps=1000000", "--set", "trainer.checkpoint_interval=0", "--set",
-                               "schedule.decay=constant"});
+                               "schedule.kind=constant"});
   ASSERT_TRUE(p.wait(child, [&] { return std::filesystem::exists(run.best()); }));
   ::kill(child, SIGKILL);
   p.finish(child);
@@ -299,7 +299,7 @@ TEST(Program, ARunWithoutALastCheckpointGoesOnFromItsBest) {
   const Outcome o = p.run({"train", "--resume", "run", "--set", "trainer.max_steps=" + std::to_string(step + 20)});
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_NE(o.err.find(fmt::format("going on after step {}, of the best checkpoint", step)), std::string::npos) << o.err;
-  const Outcome whole = p.run({"train", "tiny.yaml", "--out", "never", "--quiet", "--set", "schedule.decay=constant",
+  const Outcome whole = p.run({"train", "tiny.yaml", "--out", "never", "--quiet", "--set", "schedule.kind=constant",
                                "--set", "trainer.checkpoint_interval=0", "--set", "trainer.max_steps=" + std::to_string(step + 20)});
   EXPECT_EQ(whole.status, 0) << whole.err;
   const RunFolder never{p.folder / "never"};

@@ -6,7 +6,6 @@
 #include "bonsai/framework/backend/backend.h"
 #include "bonsai/framework/io/file.h"
 #include "bonsai/tests/training.h"
-#include "bonsai/trainers/schedule.h"
 
 namespace bonsai::test {
 namespace {

@@ -1,7 +1,6 @@
 // Configs of runs: values must be consistent with each other, and unknown keys are errors.
 #include "bonsai/framework/config/print.h"
 #include "bonsai/tests/training.h"
-#include "bonsai/trainers/schedule.h"
 
 namespace bonsai::test {
 namespace {
@@ -47,7 +46,7 @@ TEST(RunConfig, WarmUpFitsIntoTheRun) {
   EXPECT_EQ(loaded("task: language_model\n").schedule.warmup_steps, 100);
   EXPECT_EQ(loaded("trainer: {max_steps: 5000}\n").schedule.warmup_steps, 100);
   EXPECT_EQ(loaded("trainer: {max_steps: 60}\n").schedule.warmup_steps, 6);
-  EXPECT_EQ(loaded("schedule: {decay: constant}\ntrainer: {max_steps: 5}\n").schedule.warmup_steps, 0);
+  EXPECT_EQ(loaded("schedule: {kind: constant}\ntrainer: {max_steps: 5}\n").schedule.warmup_steps, 0);
   const std::string error = "f.yaml: schedule.warmup_steps 20 is more than trainer.max_steps 10; lower it or leave it out";
   EXPECT_EQ(refusal("trainer: {max_steps: 10}\nschedule: {warmup_steps: 20}\n"), error);
   EXPECT_EQ(refusal("schedule: {warmup_steps: 20}\n", {"trainer.max_steps=10"}), error);
@@ -61,7 +60,7 @@ TEST(RunConfig, TheMinimumIsWhereTheCosineEndsAfterTheLastStep) {
   EXPECT_NEAR(learning_rate(s, 9, 10), 0.1220, 1e-4);
   EXPECT_EQ(learning_rate(s, 10, 10), 0.1);
   const std::string help = key_of(config_keys<RunConfig>(), "schedule.min_learning_rate").help;
-  EXPECT_TRUE(help.starts_with("where the cosine ends, after the last step;")) << help;
+  EXPECT_TRUE(help.starts_with("where a falling rate ends, after the last step;")) << help;
 }
 
 // B42, and others that each are in range but contradict.

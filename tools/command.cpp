@@ -36,7 +36,10 @@ void check_memory(const RunConfig& config, Use use) {
       static_cast<double>(config.trainer.batch_size) * static_cast<double>(config.model.block_size);
   const double kept = 16.0 * static_cast<double>(config.model.d_model) * (training ? layers : 1) +
                       2.0 * static_cast<double>(config.model.vocab_size);
-  const double needed = ((training ? 4 : 1) * parameter_count(config.model) + tokens * kept) *
+  Parameter matrix("matrix", empty({256, 256}), /*decay=*/true);  // most elements are those of matrices
+  const auto state = static_cast<double>(state_elements(config.optimizer, {&matrix}));
+  const double copies = training ? 2 + state / static_cast<double>(matrix.value.elements()) : 1;
+  const double needed = (copies * parameter_count(config.model) + tokens * kept) *
                             (config.trainer.dtype == "f64" ? 8 : 4) +
                         layers * kLayerBytes;
   const auto there = static_cast<double>(memory_limit());

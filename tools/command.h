@@ -46,9 +46,9 @@ constexpr int64_t kStandInVocabulary = 65;  // where neither the config nor any 
 
 enum class Use { training, evaluation };  // an evaluation needs the weights and one layer's activations
 
-// Throws ConfigError if this machine cannot hold the model (in training also gradients and two moments) and a
-// batch. ConfigArguments::load calls it before the data is read, when the vocabulary may be missing: then it
-// counts the rest.
+// Throws ConfigError if this machine cannot hold the model (in training also gradients and the optimizer's
+// state) and a batch. ConfigArguments::load calls it before the data is read, when the vocabulary may be
+// missing: then it counts the rest.
 void check_memory(const RunConfig& config, Use use = Use::training);
 
 // The data, or, where its file is missing, the config's vocabulary or that one: for commands that need no

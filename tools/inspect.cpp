@@ -36,8 +36,10 @@ void print_model(Transformer& transformer, const RunConfig& config) {
              decayed_tensors, decayed, others);
   fmt::print("{:.3g} floating-point operations a token{}, forward and backward\n", flops,
              m.n_encoder_layers > 0 ? " and its token of the source" : "");
-  fmt::print("{:.1f} MiB of weights, {:.1f} MiB with gradients and moments\n", bytes / 1048576,
-             4 * bytes / 1048576);
+  const double state = static_cast<double>(state_elements(config.optimizer, transformer.parameters())) /
+                       static_cast<double>(total);
+  fmt::print("{:.1f} MiB of weights, {:.1f} MiB with gradients and the state of {}\n", bytes / 1048576,
+             (2 + state) * bytes / 1048576, config.optimizer.kind.name());
 }
 
 // Each query's weights as a row of shades, on one scale for the whole map: that of its largest weight.

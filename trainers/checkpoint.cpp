@@ -24,13 +24,6 @@ namespace {
 using Named = std::vector<std::pair<std::string, Tensor>>;
 using Metadata = std::map<std::string, std::string>;
 
-constexpr const char *kFirstMoment = "adamw.m.", *kSecondMoment = "adamw.v.";  // and the parameter's path
-
-// The part of a flat moment that belongs to a parameter, by its place in the arena.
-Tensor moment_of(const Tensor& flat, const Parameter& p) {
-  return flat.alias(p.value.shape(), static_cast<int64_t>(p.value.offset()));
-}
-
 const std::string& text(const Metadata& metadata, const std::string& key, const std::string& file) {
   const auto at = metadata.find(key);
   check(at != metadata.end(), file, "the checkpoint has no {}", key);
@@ -132,11 +125,8 @@ void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const 
                        {"evaluations_without_better", std::to_string(progress.evaluations_without_better)},
                        {"pending", kPending[static_cast<size_t>(progress.pending)]}};
   Named tensors;
-  for (Parameter* p : trainer.arena().parameters()) {
-    tensors.emplace_back(p->path, p->value.to(Device{}));
-    tensors.emplace_back(kFirstMoment + p->path, moment_of(trainer.optimizer().m(), *p).to(Device{}));
-    tensors.emplace_back(kSecondMoment + p->path, moment_of(trainer.optimizer().v(), *p).to(Device{}));
-  }
+  for (Parameter* p : trainer.arena().parameters()) tensors.emplace_back(p->path, p->value.to(Device{}));
+  for (const auto& [name, state] : trainer.optimizer().tensors()) tensors.emplace_back(name, state.to(Device{}));
   metadata["checksum"] = checkpoint_checksum({tensors.begin(), tensors.end()}, metadata);
   std::filesystem::create_directories(file.parent_path());
   write_safetensors(file, tensors, metadata);
@@ -199,32 +189,39 @@ const Tensor& Checkpoint::tensor_for(const std::string& name, const Shape& shape
   return at->second;
 }
 
-// All is looked at before anything changes.
+// A tensor of the optimizer's state is named "adamw.m.block.0.norm.weight".
+bool Checkpoint::is_state_of(const std::string& name, const std::set<std::string>& parameters) const {
+  const std::string& optimizer = config_.optimizer.kind.name();
+  const size_t slot = optimizer.size() + 1, end = name.find('.', slot);
+  return name.starts_with(optimizer + ".") && end != name.npos && parameters.contains(name.substr(end + 1));
+}
+
+// Everything is checked before anything changes.
 void Checkpoint::load_model(Transformer& model) const {
   std::vector<std::pair<Parameter*, Tensor>> found;
   std::set<std::string> names;
   for (Parameter* p : model.parameters()) {
     found.emplace_back(p, tensor_for(p->path, p->value.shape()).to(p->value.dtype()));
-    for (const std::string prefix : {"", kFirstMoment, kSecondMoment}) names.insert(prefix + p->path);
+    names.insert(p->path);
   }
   for (const auto& [name, tensor] : tensors_)
-    check(names.contains(name), path_.string(), "has {} {}, which this model does not have", in_quotes(name),
-          tensor.shape());
+    check(names.contains(name) || is_state_of(name, names), path_.string(), "has {} {}, which this model does not have",
+          in_quotes(name), tensor.shape());
   for (auto& [parameter, value] : found) copy_into(value, parameter->value);
 }
 
 void Checkpoint::load(Trainer& trainer) const {
-  std::vector<std::pair<Tensor, Tensor>> moments;
-  for (Parameter* p : trainer.arena().parameters())
-    for (const auto& [prefix, flat] : {std::pair{kFirstMoment, &trainer.optimizer().m()},
-                                       std::pair{kSecondMoment, &trainer.optimizer().v()}}) {
-      const Tensor& stored = tensor_for(prefix + p->path, p->value.shape());
-      check(stored.dtype() == p->value.dtype(), path_.string(),
-            "has {}{} {}; a run of {} cannot go on from it", prefix, p->path, stored, p->value);
-      moments.emplace_back(stored, moment_of(*flat, *p));
-    }
+  const auto& state = trainer.optimizer().tensors();
+  for (const auto& [name, tensor] : state) {
+    const Tensor& stored = tensor_for(name, tensor.shape());
+    check(stored.dtype() == tensor.dtype(), path_.string(), "has {} {}; a run of {} cannot go on from it", name, stored,
+          tensor);
+  }
   load_model(trainer.model());
-  for (auto& [stored, part] : moments) copy_into(stored, part);
+  for (const auto& [name, tensor] : state) {
+    Tensor part = tensor;
+    copy_into(tensor_for(name, tensor.shape()), part);
+  }
 }
 
 }  // namespace bonsai

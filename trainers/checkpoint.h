@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 
 #include "bonsai/trainers/trainer.h"
 
@@ -10,7 +11,7 @@ namespace bonsai {
 // What a run that stopped has left to do of its last step, and what follows that.
 enum class Pending { nothing, full_evaluation, sample, evaluation };
 
-// Beside the weights and moments: where the run stands.
+// Where the run stands.
 struct Progress {
   int64_t step = 0;  // steps done
   double best_loss = INFINITY;
@@ -59,9 +60,10 @@ class Checkpoint {
 
   // A file of another model is an Error, and then nothing has changed.
   void load_model(Transformer& model) const;
-  void load(Trainer& trainer) const;  // weights and moments
+  void load(Trainer& trainer) const;  // weights and the optimizer's state
 
  private:
+  bool is_state_of(const std::string& name, const std::set<std::string>& parameters) const;
   const Tensor& tensor_for(const std::string& name, const Shape& shape) const;
 
   std::filesystem::path path_;

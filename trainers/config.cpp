@@ -13,7 +13,9 @@ std::string misfit(const ScheduleConfig& s, const TrainerConfig& trainer, double
   if (trainer.max_steps > 0 && s.warmup_steps > trainer.max_steps)
     return fmt::format("schedule.warmup_steps {} is more than trainer.max_steps {}; lower it or leave it out",
                        s.warmup_steps, trainer.max_steps);
-  if (s.learning_rate * weight_decay > 1)  // AdamW multiplies weights by 1 minus this
+  if (const std::string why = s.make(trainer.max_steps)->misfit(); trainer.max_steps > 0 && !why.empty())
+    return "schedule: " + why;
+  if (s.learning_rate * weight_decay > 1)  // weights are multiplied by 1 minus this
     return fmt::format(
         "schedule.learning_rate {} times optimizer.weight_decay {} is more than 1, so a step would "
         "reverse the sign of every weight; lower one of them",
@@ -43,7 +45,7 @@ std::string misfit(const RunConfig& c) {
         "model.n_encoder_layers is {}, but the task {} has {}", c.model.n_encoder_layers, c.task,
         c.data->has_source() ? "a source, which needs an encoder" : "no source for an encoder");
   if (const std::string why = misfit(c.trainer); !why.empty()) return why;
-  return misfit(c.schedule, c.trainer, c.optimizer.weight_decay);
+  return misfit(c.schedule, c.trainer, c.optimizer.kind.make()->weight_decay());
 }
 
 }  // namespace bonsai

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 
 #include "bonsai/framework/config/visit.h"
 #include "bonsai/layers/transformer.h"
+#include "bonsai/trainers/optimizer/rule.h"
 #include "bonsai/trainers/registry.h"
+#include "bonsai/trainers/schedule/schedule.h"
 
 namespace bonsai {
 
@@ -49,51 +50,6 @@ struct TrainerConfig {
   }
 };
 
-struct OptimizerConfig {
-  double beta_1 = 0.9;
-  double beta_2 = 0.99;
-  double eps = 1e-8;
-  double weight_decay = 0.1;
-  double clip_norm = 1;
-  template <class V>
-  void visit(V& v) {
-    v("beta_1", beta_1, "decay of the mean of gradients", between(0, 0.999999999));
-    v("beta_2", beta_2, "decay of the mean of squared gradients", between(0, 0.999999999));
-    v("eps", eps, "added to the root of the second moment, after bias correction", between(1e-30, 1));
-    v("weight_decay", weight_decay, "of matrices and tables; biases and norm gains do not decay", between(0, 100));
-    v("clip_norm", clip_norm, "largest norm of the mean gradient; 0 does not clip", at_least(0));
-  }
-};
-
-struct ScheduleConfig {
-  double learning_rate = 1e-3;
-  double min_learning_rate = NAN;  // a tenth of learning_rate
-  int64_t warmup_steps = -1;       // a tenth of max_steps, at most 100
-  std::string decay = "cosine";
-
-  // A key that is left out follows those that it must fit.
-  void choose_defaults(int64_t max_steps) {
-    if (std::isnan(min_learning_rate)) min_learning_rate = learning_rate / 10;
-    if (warmup_steps < 0) warmup_steps = std::min<int64_t>(100, max_steps / 10);
-  }
-
-  struct Keys {
-    ScheduleConfig& schedule;
-    int64_t max_steps;
-    template <class V>
-    void visit(V& v) {
-      ScheduleConfig& s = schedule;
-      v("learning_rate", s.learning_rate, "reached at the end of the warm-up", between(0, 1000));
-      s.choose_defaults(max_steps);
-      v("min_learning_rate", s.min_learning_rate,
-        "where the cosine ends, after the last step; a tenth of learning_rate if left out", between(0, 1000));
-      v("warmup_steps", s.warmup_steps,
-        "steps of the linear warm-up; a tenth of trainer.max_steps, at most 100, if left out", at_least(0));
-      v("decay", s.decay, "what follows the warm-up, up to trainer.max_steps", OneOf{{"cosine", "constant"}});
-    }
-  };
-};
-
 struct DeviceConfig {
   std::string type = "cpu";
   int64_t threads = 0;
@@ -125,7 +81,7 @@ struct RunConfig {
     v.section("model", model, "a decoder, or an encoder and a decoder");
     if (data) v.section("data", *data, "what it is trained on");
     v.section("trainer", trainer, "the loop");
-    v.section("optimizer", optimizer, "AdamW");
+    v.section("optimizer", optimizer, "how a step changes the parameters");
     ScheduleConfig::Keys of_schedule{schedule, trainer.max_steps};
     v.section("schedule", of_schedule, "the learning rate");
     v.section("device", device, "where it runs");

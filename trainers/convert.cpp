@@ -26,12 +26,13 @@ bool convert_checkpoint(const fs::path& path) {
   auto metadata = file.metadata();
   check(metadata.contains("format") && metadata.contains("config") && metadata.contains("checksum"),
         path.string(), "is not a checkpoint of Bonsai");
-  if (metadata["format"] != kFirstFormat) return false;
+  const std::string config = converted_config(metadata["config"], path.string() + " (config)");
+  if (metadata["format"] == kCheckpointFormat && config == metadata["config"]) return false;
   std::map<std::string, Tensor> tensors;
   for (const std::string& name : file.names()) tensors[name] = file.read(name);
   check_checksum(path.string(), tensors, metadata);
   metadata["format"] = kCheckpointFormat;
-  metadata["config"] = converted_config(metadata["config"], path.string() + " (config)");
+  metadata["config"] = config;
   metadata["checksum"] = checkpoint_checksum(tensors, metadata);
   write_safetensors(path, {tensors.begin(), tensors.end()}, metadata);
   return true;

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "bonsai/framework/autograd/tape.h"
-#include "bonsai/trainers/schedule.h"
 
 namespace bonsai {
 namespace {
@@ -25,7 +24,8 @@ Trainer::Trainer(const RunConfig& config)
       root_(build_of(config.trainer, config.device)),
       model_(&root_, "", config.model),
       arena_(model_.parameters()),
-      optimizer_(arena_, config.optimizer) {}
+      optimizer_(arena_, config.optimizer),
+      schedule_(config.schedule.make(config.trainer.max_steps)) {}
 
 int64_t Trainer::parameter_count() const {
   int64_t count = 0;
@@ -68,7 +68,7 @@ StepResult Trainer::step(int64_t step, const Poll& poll) {
     return result.tokens > 0 ? sum / static_cast<double>(result.tokens) : 0;
   };
   if (trace.found()) fail_not_finite(step, mean(optimizer_.state().loss), trace);
-  result.learning_rate = learning_rate(config_.schedule, step, config_.trainer.max_steps);
+  result.learning_rate = (*schedule_)(step);
   mark_part("update");
   const kernel::StepState state = optimizer_.step(step, result.learning_rate, result.tokens);
   result.loss = mean(state.loss);

@@ -5,7 +5,7 @@
 
 #include "bonsai/framework/checks/nonfinite.h"
 #include "bonsai/trainers/config.h"
-#include "bonsai/trainers/optimizer.h"
+#include "bonsai/trainers/optimizer/optimizer.h"
 
 namespace bonsai {
 
@@ -43,6 +43,7 @@ class Trainer {
   Transformer model_;
   ParameterArena arena_;
   Optimizer optimizer_;
+  std::unique_ptr<Schedule> schedule_;
 };
 
 }  // namespace bonsai

@@ -33,6 +33,9 @@ struct Counter {
     work.flops += 2 * products * m * n * k;
     work.bytes += products * (m * k + k * n + (g.add ? 2 : 1) * m * n) * static_cast<double>(element);
   }
+  void operator()(const kernel::Slots& s) {
+    for (const MutView& slot : s.slot) (*this)(slot);
+  }
   template <class T>
   void operator()(const T&) {}
 };
@@ -49,8 +52,11 @@ double pairs(const kernel::Attention& a) {
   return static_cast<double>(a.batch * a.heads * count);
 }
 
+// Whether a kernel also reads what it writes.
 bool updates(const char* kernel) {
-  return !std::strcmp(kernel, "accumulate") || !std::strcmp(kernel, "adamw");
+#define UPDATE(name, Options) || !std::strcmp(kernel, #name)
+  return !std::strcmp(kernel, "accumulate") BONSAI_UPDATES(UPDATE);
+#undef UPDATE
 }
 
 template <class... Args>

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "bonsai/framework/backend/elementwise_list.h"
+#include "bonsai/framework/backend/update_list.h"
 #include "bonsai/framework/core/device.h"
 #include "bonsai/framework/core/rng.h"
 #include "bonsai/framework/core/view.h"
@@ -71,19 +72,19 @@ struct Attention {
   int64_t batch, heads, kv_heads, queries, keys, d_k, d_v;
   Heads q, k, v, y;
   double scale;
-  double logit_softcap;      // cap(s) = logit_softcap * tanh(s / logit_softcap); 0 disables it
-  bool causal;               // queries attend to no later key
-  int64_t window;            // queries attend only to keys at a distance below it; 0 disables it
+  double logit_softcap;              // cap(s) = logit_softcap * tanh(s / logit_softcap); 0 disables it
+  bool causal;                       // queries attend to no later key
+  int64_t window;                    // queries attend only to keys at a distance below it; 0 disables it
   const int32_t* padding_mask;       // (batch, keys): 0 hides the key; null: none
   const int32_t* query_segment_ids;  // (batch, queries); queries attend only to keys with the same id
   const int32_t* key_segment_ids;    // (batch, keys); both null: none
-  const void* slopes;        // (heads); null: none
-  const void* bias;          // null: none
-  int64_t bias_step[4];      // strides of (batch, head, query, key); 0 for a broadcast axis
+  const void* slopes;                // (heads); null: none
+  const void* bias;                  // null: none
+  int64_t bias_step[4];              // strides of (batch, head, query, key); 0 for a broadcast axis
   double dropout;
-  RandomKey key;             // element index: ((b * all_heads + first_head + h) * queries + i) * keys + j
+  RandomKey key;  // element index: ((b * all_heads + first_head + h) * queries + i) * keys + j
   int64_t first_head, all_heads;  // these are heads [first_head, first_head + heads) of all_heads
-  void* stats;               // (batch, heads, queries, 2): each row's largest score and sum of exponentials
+  void* stats;  // (batch, heads, queries, 2): each row's largest score and sum of exponentials
 };
 
 struct AttentionGradients {
@@ -91,21 +92,27 @@ struct AttentionGradients {
   void* dbias;  // strides bias_step; the kernel adds to it, so it must start as zeros; null: not needed
 };
 
-// What changes from step to step, in the device's memory: kernels take a pointer to it, and the host
-// reads it when it logs.
-struct StepState {
-  double loss = 0;           // the sum over the step's tokens
-  double scale = 1;          // of the gradients as they lie in memory: 1 / tokens
+// The numbers of a step that are known before it.
+struct StepNumbers {
+  double scale = 1;  // of the gradients as they lie in memory: 1 / tokens
   double learning_rate = 0;
-  double correction_1 = 1, correction_2 = 1;  // 1 - beta^step
+  double by_step[2] = {1,
+                       1};  // what the optimizer computes from the step's number, as Adam's bias corrections
+};
+
+// What changes from step to step. It lies in the device's memory: kernels take a pointer to it, and the host
+// reads it when it logs.
+struct StepState : StepNumbers {
+  double loss = 0;           // the sum over the step's tokens
   double gradient_norm = 0;  // of the scaled gradients, before clipping
   double factor = 1;         // of the gradients: scale and clipping
   int64_t finite = 1;        // 0: the loss or the norm is not finite, and no parameter is changed
 };
 
-struct AdamW {
-  double beta_1, beta_2, eps, weight_decay;
-  int64_t decayed;  // the first elements, which decay
+// The state of an optimizer that an update reads and writes, element by element. A slot that it does not have
+// is null.
+struct Slots {
+  MutView slot[kMaxSlots];
 };
 
 }  // namespace kernel
@@ -138,8 +145,8 @@ struct Kernel<void(Args...)> {
 
 struct KernelTable {
 #define KERNEL(name, arguments) Kernel<void arguments> name;
-#define OP(name, functor, saves, domain)        \
-  Kernel<void(View x, MutView y)> name;         \
+#define OP(name, functor, saves, domain) \
+  Kernel<void(View x, MutView y)> name;  \
   Kernel<void(View saved, View dy, MutView dx)> name##_backward;
 #include "bonsai/framework/backend/kernels.def"
   BONSAI_ELEMENTWISE(OP)

@@ -131,7 +131,9 @@ class TreeBuilder final : public YAML::EventHandler {
     if (open_.empty()) {
       document_.root = std::move(node);
     } else if (Open& top = open_.back(); top.node.kind == Node::Kind::list) {
-      return;
+      node.key = std::to_string(top.node.entries.size());
+      node.key_place = node.place;
+      top.node.entries.push_back(std::move(node));
     } else if (!top.key) {
       if (node.kind != Node::Kind::scalar) refuse(node.place, "a key must be a plain word");
       top.key = std::move(node);

@@ -31,7 +31,7 @@ struct Node {
   Place place;
   std::string key;  // of this node in its map
   Place key_place;
-  std::vector<Node> entries;  // of a map; what a list holds is not kept
+  std::vector<Node> entries;  // of a map; of a list, under the keys 0, 1, ...
 };
 
 struct Problem {

@@ -34,6 +34,10 @@ std::string scalar(const ConfigKey::Value& value) {
   return std::get<bool>(value) ? "true" : "false";
 }
 
+std::string text_of(const ConfigKey& key, const ConfigKey::Value& value) {
+  return key.item.empty() ? scalar(value) : std::get<std::string>(value);  // a list is YAML already
+}
+
 Json json(double number) {
   constexpr double exact = 9007199254740992;
   if (std::abs(number) < exact && number == std::trunc(number)) return static_cast<int64_t>(number);
@@ -41,11 +45,16 @@ Json json(double number) {
 }
 
 Json json(const ConfigKey& key) {
-  if (key.is_section())
-    return {{"type", "object"},
-            {"description", key.help},
-            {"properties", Json::object()},
-            {"additionalProperties", false}};
+  Json section{{"type", "object"},
+               {"description", key.help},
+               {"properties", Json::object()},
+               {"additionalProperties", false}};
+  if (key.is_section()) return section;
+  if (!key.item.empty()) {
+    section.erase("description");
+    for (const ConfigKey& k : key.item) section["properties"][k.path] = json(k);
+    return {{"type", "array"}, {"description", key.help}, {"items", section}};
+  }
   static const char* const types[] = {"object", "integer", "number", "boolean", "string"};
   Json result{{"type", types[key.value.index()]}, {"description", key.help}};
   if (std::holds_alternative<int64_t>(key.value) || std::holds_alternative<double>(key.value)) {
@@ -71,7 +80,7 @@ std::string table_cell(const std::string& text) {
 
 }  // namespace
 
-std::string ConfigKey::text() const { return is_section() ? "" : scalar(value); }
+std::string ConfigKey::text() const { return is_section() ? "" : text_of(*this, value); }
 
 std::string ConfigKey::rule() const {
   const double infinity = std::numeric_limits<double>::infinity();
@@ -84,6 +93,7 @@ std::string ConfigKey::rule() const {
     case 3:
       return "true or false";
     case 4:
+      if (!item.empty()) return "a list";
       return words.words.empty() ? "text" : words.text();
     default:
       return "";
@@ -106,6 +116,23 @@ void KeyCollector::enter(const char* key, const char* help,
   prefix_ += std::string(key) + ".";
   visit_section(*this);
   prefix_ = outer;
+}
+
+void KeyCollector::repeat(const char* key, const char* help, size_t count,
+                          const std::function<void(Visitor&, size_t)>& visit_item,
+                          const std::function<void(Visitor&)>& visit_fresh) {
+  std::vector<std::string> items;
+  for (size_t i = 0; i < count; ++i) {
+    KeyCollector item;
+    visit_item(item, i);
+    std::vector<std::string> values;
+    for (const ConfigKey& k : item.keys_) values.push_back(fmt::format("{}: {}", k.path, k.text()));
+    items.push_back(fmt::format("{{{}}}", fmt::join(values, ", ")));
+  }
+  const std::string value = fmt::format("[{}]", fmt::join(items, ", "));
+  KeyCollector fresh;
+  visit_fresh(fresh);
+  insert({prefix_ + key, help, value, value}).item = fresh.take();
 }
 
 void KeyCollector::choose(const char* key, std::string& name, const char* help, const OneOf& words,
@@ -143,7 +170,7 @@ std::string dump_config(const std::vector<ConfigKey>& keys) {
     if (key.is_section() && !holds_keys) continue;
     const auto depth = std::count(key.path.begin(), key.path.end(), '.');
     text += fmt::format("{:{}}{}:", "", 2 * depth, key.name());
-    text += key.is_section() ? "\n" : fmt::format(" {}\n", scalar(key.value));
+    text += key.is_section() ? "\n" : fmt::format(" {}\n", key.text());
   }
   return text;
 }
@@ -153,7 +180,7 @@ std::string explain_config(const std::vector<ConfigKey>& keys) {
   std::vector<std::string> values;
   for (const ConfigKey& key : keys) {
     std::string value = key.text();
-    if (key.changed()) value += fmt::format(" (default {})", scalar(key.standard));
+    if (key.changed()) value += fmt::format(" (default {})", text_of(key, key.standard));
     constexpr size_t most = 32;  // a long text pushes only its own line out of the columns
     if (value.size() <= most) value_width = std::max(value_width, value.size());
     if (!key.is_section()) key_width = std::max(key_width, key.path.size());
@@ -167,6 +194,9 @@ std::string explain_config(const std::vector<ConfigKey>& keys) {
     else
       text += fmt::format("{} {:{}}  {:{}}  {} ({})\n", key.changed() ? '*' : ' ', key.path, key_width,
                           values[i], value_width, key.help, key.rule());
+    for (const ConfigKey& k : key.item)
+      text += fmt::format("  {:{}}  {:{}}  {} ({})\n", key.path + "[]." + k.path, key_width, k.text(), value_width,
+                          k.help, k.rule());
   }
   return text;
 }
@@ -194,8 +224,12 @@ std::string config_markdown(const std::vector<ConfigKey>& keys) {
       text += fmt::format("{}**{}**: {}\n\n", text.empty() ? "" : "\n", key.path, key.help);
     } else {
       if (!in_table) text += head;
-      text += fmt::format("| `{}` | `{}` | {} | {} |\n", key.path, table_cell(scalar(key.standard)),
-                          table_cell(key.rule()), table_cell(key.help));
+      const auto add_row = [&](const std::string& path, const ConfigKey& k, const std::string& standard) {
+        text += fmt::format("| `{}` | `{}` | {} | {} |\n", path, table_cell(standard), table_cell(k.rule()),
+                            table_cell(k.help));
+      };
+      add_row(key.path, key, text_of(key, key.standard));
+      for (const ConfigKey& k : key.item) add_row(key.path + "[]." + k.path, k, scalar(k.standard));
     }
     in_table = !key.is_section();
   }

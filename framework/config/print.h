@@ -19,6 +19,9 @@ struct ConfigKey {
   Value value, standard;   // now and by default; monostate for a section, which its keys follow
   Range range{};           // of a number
   OneOf words{};           // of a string that takes only these
+  // Keys of an item of a list, with their defaults. The list's value is YAML: [{match: "*.norm*",
+  // weight_decay: 0}]
+  std::vector<ConfigKey> item = {};
 
   bool is_section() const { return value.index() == 0; }
   bool changed() const { return value != standard; }
@@ -48,6 +51,9 @@ class KeyCollector final : public Visitor {
 
  protected:
   void enter(const char* key, const char* help, const std::function<void(Visitor&)>& visit_section) override;
+  void repeat(const char* key, const char* help, size_t count,
+              const std::function<void(Visitor&, size_t)>& visit_item,
+              const std::function<void(Visitor&)>& visit_fresh) override;
   // A part with keys of its own is a section with its name as `kind`; one without is a key.
   void choose(const char* key, std::string& name, const char* help, const OneOf& words,
               const std::function<void(Visitor&)>& visit_keys) override;

@@ -1,5 +1,5 @@
-// Parts that a config names: layers, norms, schedules, tasks. A kind of part is a struct that says what parts of it are
-// and what they are made from:
+// Parts that a config names: layers, norms, schedules, tasks. A kind of part is a struct that says what parts
+// of it are and what they are made from:
 //
 //   struct FeedForwardKind {
 //     static constexpr const char *name = "feed-forward layer", *standard = "feed_forward";
@@ -11,10 +11,10 @@
 //
 //   void register_swiglu() { add_part<FeedForwardKind, SwiGLU, SwiGLUConfig>("swiglu"); }
 //
-// The class is made from (the arguments of Make, the config), or by Kind::make<Part>(config, arguments...) if the kind has
-// that. A config holds a part as a member, `Choice<FeedForwardKind> mlp;`, and lists it in its visit():
-// `v.choice("mlp", mlp, "the sublayer after attention")`. In YAML that is `mlp: swiglu`, or a section of the part's own
-// keys with its name as `kind`: `mlp: {kind: feed_forward, activation: relu}`.
+// The class is made from (the arguments of Make, the config), or by Kind::make<Part>(config, arguments...) if
+// the kind has that. A config holds a part as a member, `Choice<FeedForwardKind> mlp;`, and lists it in its
+// visit(): `v.choice("mlp", mlp, "the sublayer after attention")`. In YAML that is `mlp: swiglu`, or a
+// section of the part's own keys with its name as `kind`: `mlp: {kind: feed_forward, activation: relu}`.
 #pragma once
 
 #include <map>
@@ -71,8 +71,9 @@ struct NoKeys {
   void visit(V&) {}
 };
 
-// The config of a class that is also built directly, as that of a part: a file gives the keys of visit_keys(), if there
-// is one, and what contains the part sets the rest. `Keys<FeedForwardConfig>{{.activation = "relu"}}`
+// The config of a class that is also built directly, as that of a part: a file gives the keys of
+// visit_keys(), if there is one, and what contains the part sets the rest.
+// `Keys<FeedForwardConfig>{{.activation = "relu"}}`
 template <class Config>
 struct Keys : Config {
   template <class V>
@@ -135,7 +136,8 @@ void add_part(const std::string& name) {
   Registry<Kind>::unfilled().template add<Part, Config>(name);
 }
 
-// A part by name, with its own keys. A value: copies are independent. The name may be wrong until it is visited or made.
+// A part by name, with its own keys. A value: copies are independent. The name may be wrong until it is
+// visited or made.
 template <class Kind>
 class Choice {
  public:
@@ -197,6 +199,13 @@ class Choice {
 template <class Kind>
 void Visitor::choice(const char* key, Choice<Kind>& choice, const char* help) {
   choose(key, choice.name_, help, OneOf{registry<Kind>().names()}, [&](Visitor& v) { choice.config().visit(v); });
+}
+
+template <class Kind>
+void Visitor::part(Choice<Kind>& choice, const char* help) {
+  const OneOf words{registry<Kind>().names()};
+  (*this)("kind", choice.name_, help, words);
+  if (words.holds(choice.name_)) choice.config().visit(*this);
 }
 
 }  // namespace bonsai

@@ -46,6 +46,13 @@ void RangeVisitor::enter(const char* key, const char*, const std::function<void(
   prefix_ = outer;
 }
 
+void RangeVisitor::repeat(const char* key, const char* help, size_t count,
+                          const std::function<void(Visitor&, size_t)>& visit_item,
+                          const std::function<void(Visitor&)>&) {
+  for (size_t i = 0; i < count; ++i)
+    enter(fmt::format("{}.{}", key, i).c_str(), help, [&](Visitor& v) { visit_item(v, i); });
+}
+
 void RangeVisitor::choose(const char* key, std::string& name, const char* help, const OneOf& words,
                           const std::function<void(Visitor&)>& visit_keys) {
   (*this)(key, name, help, words);

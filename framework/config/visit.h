@@ -49,15 +49,33 @@ class Visitor {
     enter(key, help, [&config](Visitor& v) { config.visit(v); });
   }
 
-  // A part that the config names, and its own keys.
+  // A list of structs: `groups: [{match: "*.norm*"}]`.
+  template <class Config>
+  void list(const char* key, std::vector<Config>& items, const char* help) {
+    repeat(key, help, items.size(), [&items](Visitor& v, size_t i) {
+      if (i == items.size()) items.emplace_back();
+      items[i].visit(v);
+    }, [](Visitor& v) { Config().visit(v); });
+  }
+
+  // A part that the config names, and its own keys, under a key of its own.
   template <class Kind>
   void choice(const char* key, Choice<Kind>& choice, const char* help);
+
+  // The same within this section: its name is the key `kind`, and its keys stand beside the section's others.
+  template <class Kind>
+  void part(Choice<Kind>& choice, const char* help);
 
   // The key `now` was called `before` in an earlier version. An error about the old name gives the new one.
   virtual void renamed(const char* /*before*/, const char* /*now*/) {}
 
  protected:
   virtual void enter(const char* key, const char* help, const std::function<void(Visitor&)>& visit_section) = 0;
+  // `visit_item` visits an item of a list of `count`; the item after the last is a new one. `visit_fresh`
+  // visits an item with its defaults.
+  virtual void repeat(const char* key, const char* help, size_t count,
+                      const std::function<void(Visitor&, size_t)>& visit_item,
+                      const std::function<void(Visitor&)>& visit_fresh) = 0;
   // `visit_keys` visits the keys of the part of this name, which is one of the words.
   virtual void choose(const char* key, std::string& name, const char* help, const OneOf& words,
                       const std::function<void(Visitor&)>& visit_keys) = 0;
@@ -76,6 +94,9 @@ class RangeVisitor final : public Visitor {
 
  protected:
   void enter(const char* key, const char* help, const std::function<void(Visitor&)>& visit_section) override;
+  void repeat(const char* key, const char* help, size_t count,
+              const std::function<void(Visitor&, size_t)>& visit_item,
+              const std::function<void(Visitor&)>& visit_fresh) override;
   void choose(const char* key, std::string& name, const char* help, const OneOf& words,
               const std::function<void(Visitor&)>& visit_keys) override;
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <deque>
 #include <fstream>
 #include <limits>
 #include <set>
@@ -191,6 +192,22 @@ class Loader final : public Visitor {
     enter_node(path_of(key), node, visit_section);
   }
 
+  // A setting gives a list as YAML: groups=[{match: "*.norm*"}]
+  void repeat(const char* key, const char*, size_t, const std::function<void(Visitor&, size_t)>& visit_item,
+              const std::function<void(Visitor&)>&) override {
+    const Node* node = find(key);
+    if (!node) return;
+    if (is_scalar(node) && node->text.starts_with('[')) {
+      settings_.push_back(parse_document("list: " + node->text, node->place.text()));
+      node = &settings_.back().root.entries[0];
+    }
+    if (node->kind != Node::Kind::list) return complain(key, *node, "a list of sections, as in [{...}, {...}]");
+    enter_node(path_of(key), node, [&](Visitor&) {
+      for (size_t i = 0; i < node->entries.size(); ++i)
+        enter(node->entries[i].key.c_str(), "", [&](Visitor& v) { visit_item(v, i); });
+    });
+  }
+
   // `key: name`, or a section with the name as its `kind`.
   void choose(const char* key, std::string& name, const char*, const OneOf& words,
               const std::function<void(Visitor&)>& visit_keys) override {
@@ -258,6 +275,7 @@ class Loader final : public Visitor {
   }
 
   std::vector<Problem> problems_;
+  std::deque<Document> settings_;
   std::vector<Section> sections_;
   std::vector<Choice> choices_;
   std::vector<Rename> renames_;
@@ -329,11 +347,11 @@ void ConfigFile::set(const std::string& setting) {
   if (Node* node = entry_at(path, place))
     *node = {Node::Kind::scalar, setting.substr(equals + 1), place, node->key, place, {}};
   else
-    refuse("what it is in is not a section");
+    refuse("is in a list that has no item of this number");
 }
 
-// The node of a path, added if there is none; null if a list is on the way. A scalar on the way is a part's name, and
-// becomes its kind.
+// The node of a path, added if there is none. A scalar on the way is a part's name, and becomes its kind. An
+// item of a list is named by its number; null if the list has fewer.
 Node* ConfigFile::entry_at(const std::string& path, const Place& place) {
   Node* node = &document_.root;
   for (size_t start = 0, dot = 0; dot != std::string::npos; start = dot + 1) {
@@ -342,9 +360,9 @@ Node* ConfigFile::entry_at(const std::string& path, const Place& place) {
       node->entries = {Node{Node::Kind::scalar, node->text, node->place, "kind", node->key_place, {}}};
       node->kind = Node::Kind::map, node->place = place, node->text.clear();
     }
-    if (node->kind != Node::Kind::map) return nullptr;
     dot = path.find('.', start);
     const std::string key = path.substr(start, dot == std::string::npos ? dot : dot - start);
+    if (node->kind == Node::Kind::list && !find_entry(*node, key)) return nullptr;
     Node* entry = const_cast<Node*>(find_entry(*node, key));
     node = entry ? entry : &node->entries.emplace_back(Node{Node::Kind::empty, "", place, key, place, {}});
   }
@@ -386,7 +404,8 @@ std::vector<std::string> ConfigFile::drop_unused_by(const Visit& visit_fresh) {
   return dropped;
 }
 
-// Keys that there are under another choice of one value: "data.path" -> "data.source: file". Then those that need two.
+// Keys that there are under another choice of one value: "data.path" -> "data.source: file". Then those that
+// need two.
 std::map<std::string, std::string> ConfigFile::conditional_keys(const Visit& visit_fresh, int choices) const {
   Loader now(document_);
   visit_fresh(now);

@@ -71,7 +71,7 @@ TEST(CudaEdges, TheNormOfHugeAndTinyGradients) {
       const Tensor gradients = full({10'000}, g).to(device);
       Tensor state = full({sizeof(kernel::StepState) / sizeof(int32_t)}, 0, DType::i32).to(device);
       auto* const on_device = static_cast<kernel::StepState*>(state.mutable_data());
-      kernels(device, DType::f32).begin_update(1, 1, 1, 1, on_device);
+      kernels(device, DType::f32).begin_update({.learning_rate = 1}, on_device);
       kernels(device, DType::f32).gradient_norm(view(gradients), 1, on_device);
       kernel::StepState got;
       const Tensor host = state.to(Device{});

@@ -46,6 +46,32 @@ TEST(CudaTraining, ThirtyStepsHaveTheLossesOfTheCpu) {
   }
 }
 
+// Three steps with the same gradients; the values of all parameters.
+std::vector<double> updated(const std::string& kind, DType dtype, Device device) {
+  Parameter matrix("block.weight", random_tensor({7, 40}, dtype, 1).to(device), /*decay=*/true);
+  Parameter bias("block.bias", random_tensor({300}, dtype, 2).to(device), /*decay=*/false);
+  ParameterArena arena({&matrix, &bias});
+  Optimizer optimizer(arena, {.kind = kind});
+  for (int64_t step = 0; step < 3; ++step) {
+    uint64_t seed = 3 + static_cast<uint64_t>(step);
+    for (Parameter* p : arena.parameters()) {
+      copy_into(random_tensor(p->value.shape(), dtype, seed += 10), p->grad);
+      p->contributions = 1;
+    }
+    optimizer.step(step, 0.01, 2);
+  }
+  return arena.values().values();
+}
+
+TEST(CudaTraining, EveryOptimizerUpdatesAsOnTheCpu) {
+  for (const std::string& kind : registry<OptimizerKind>().names())
+    for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-5}, {DType::f64, 1e-12}}) {
+      const std::vector<double> here = updated(kind, dtype, {}), there = updated(kind, dtype, kCuda);
+      ASSERT_EQ(here.size(), there.size());
+      for (size_t i = 0; i < here.size(); ++i) ASSERT_NEAR(there[i], here[i], tolerance) << kind << " " << name_of(dtype);
+    }
+}
+
 TEST(CudaTraining, ALossThatIsNotFiniteChangesNoWeightThoughEveryGradientIsFinite) {
   Trainer trainer(toy("cuda"));
   const Tensor before = trainer.arena().values().to(Device{});

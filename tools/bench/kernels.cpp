@@ -193,19 +193,25 @@ void add_optimizer(std::vector<Row>& rows, int64_t parameters) {
   const Tensor gradients = numbers({parameters});
   Tensor values = numbers({parameters}), m = zero({parameters}), v = zero({parameters});
   const auto state = std::make_shared<kernel::StepState>();
-  const kernel::AdamW options{0.9, 0.99, 1e-8, 0.1, parameters};
   const std::string sizes = std::to_string(parameters);
   rows.push_back({"gradient_norm", sizes, [=] { table().gradient_norm(view(gradients), 1, state.get()); }});
-  rows.push_back({"adamw", sizes, [=]() mutable {
-                    table().adamw(view(gradients), options, state.get(), mut(values), mut(m), mut(v));
-                  }});
+  const auto add = [&](const char* name, auto kernel, const auto& options, int n_slots) {
+    rows.push_back({name, sizes, [=]() mutable {
+                      const kernel::Slots slots{{mut(m), n_slots > 1 ? mut(v) : MutView{}}};
+                      (table().*kernel)(view(gradients), options, 1, state.get(), mut(values), slots);
+                    }});
+  };
+  add("adamw", &KernelTable::adamw, kernel::AdamW{0.9, 0.99, 1e-8, 0.1}, 2);
+  add("adam", &KernelTable::adam, kernel::Adam{0.9, 0.99, 1e-8, 0.1}, 2);
+  add("sgd", &KernelTable::sgd, kernel::Sgd{0.9, 0.1, false}, 1);
+  add("lion", &KernelTable::lion, kernel::Lion{0.9, 0.99, 0.1}, 1);
 }
 
 void add_state(std::vector<Row>& rows) {
   const Tensor loss = numbers({});
   const auto state = std::make_shared<kernel::StepState>();
   rows.push_back({"add_loss", "1", [=] { table().add_loss(view(loss), true, state.get()); }});
-  rows.push_back({"begin_update", "1", [=] { table().begin_update(1, 1e-3, 0.1, 0.01, state.get()); }});
+  rows.push_back({"begin_update", "1", [=] { table().begin_update({1, 1e-3, {0.1, 0.01}}, state.get()); }});
 }
 
 std::vector<Row> all_rows() {

@@ -1,5 +1,6 @@
-// A step's state; the gradient norm and AdamW, each one pass over all parameters.
+// A step's state, the gradient norm, and the elementwise optimizers.
 #include "bonsai/framework/backend/cpu/loops.h"
+#include "bonsai/framework/backend/updates.h"
 
 namespace bonsai::cpu::BONSAI_LEVEL {
 
@@ -7,12 +8,8 @@ void add_loss(View loss, bool first, kernel::StepState* state) {
   state->loss = (first ? 0 : state->loss) + static_cast<double>(loss.as<real>()[0]);
 }
 
-void begin_update(double scale, double learning_rate, double correction_1, double correction_2,
-                  kernel::StepState* state) {
-  state->scale = scale;
-  state->learning_rate = learning_rate;
-  state->correction_1 = correction_1;
-  state->correction_2 = correction_2;
+void begin_update(const kernel::StepNumbers& numbers, kernel::StepState* state) {
+  static_cast<kernel::StepNumbers&>(*state) = numbers;
 }
 
 // Squares are summed in double, tile by tile: f32 overflows at 1e19 and a norm is compared across runs.
@@ -43,36 +40,41 @@ void gradient_norm(View gradients, double clip_norm, kernel::StepState* state) {
   if (clip_norm > 0 && clip_norm / (norm + 1e-6) < 1) state->factor *= clip_norm / (norm + 1e-6);
 }
 
-// Loshchilov & Hutter 2019, arXiv:1711.05101: the decay is apart from the gradient; eps is added after
-// the bias correction.
-void adamw(View gradients, const kernel::AdamW& o, const kernel::StepState* state, MutView values, MutView m,
-           MutView v) {
+namespace {
+
+// All of an element is read before any of it is written: the arrays often lie whole pages apart, where a load
+// waits for a store to another array that ends in the same twelve bits.
+template <class Rule, class Options>
+void update(View gradients, const Options& options, double rate_scale, const kernel::StepState* state,
+            MutView values, const kernel::Slots& slots) {
+  static_assert(Rule::kSlots == 1 || Rule::kSlots == 2);
   if (!state->finite) return;
-  const real b1 = static_cast<real>(o.beta_1), b2 = static_cast<real>(o.beta_2);
-  const real c1 = static_cast<real>(1 - o.beta_1), c2 = static_cast<real>(1 - o.beta_2);
-  const real rate = static_cast<real>(state->learning_rate / state->correction_1);
-  const real root = static_cast<real>(1 / math::sqrt(state->correction_2));
-  const real eps = static_cast<real>(o.eps), factor = static_cast<real>(state->factor);
-  const real shrink = static_cast<real>(1 - state->learning_rate * o.weight_decay);
+  kernel::StepNumbers step = *state;
+  step.learning_rate *= rate_scale;
+  const real factor = static_cast<real>(state->factor);
   const real* g = gradients.as<real>();
   real* p = values.as<real>();
-  real* first = m.as<real>();
-  real* second = v.as<real>();
-  // All of an element is read before any of it is written: the arrays often lie whole pages apart, where a
-  // load waits for a store to another array that ends in the same twelve bits.
-  const auto update = [=](int64_t begin, int64_t end, real keep) {
+  real* first = slots.slot[0].as<real>();
+  real* second = slots.slot[1].as<real>();
+  for_ranges(values.shape.elements(), kGrain, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const real x = g[i] * factor, old = p[i];
-      const real mean = b1 * first[i] + c1 * x, square = b2 * second[i] + c2 * x * x;
-      const real value = old * keep - rate * mean / (math::sqrt(square) * root + eps);
-      first[i] = mean, second[i] = square, p[i] = value;
+      real slot[2] = {first[i], Rule::kSlots == 2 ? second[i] : 0};
+      const real value = Rule::apply(p[i], g[i] * factor, slot, step, options);
+      first[i] = slot[0];
+      if constexpr (Rule::kSlots == 2) second[i] = slot[1];
+      p[i] = value;
     }
-  };
-  for_ranges(values.shape.elements(), kGrain, [&](int64_t begin, int64_t end) {
-    const int64_t decay_end = larger(begin, smaller(end, o.decayed));
-    update(begin, decay_end, shrink);
-    update(decay_end, end, 1);
   });
 }
+
+}  // namespace
+
+#define UPDATE(name, Rule)                                                                                  \
+  void name(View gradients, const kernel::Rule& options, double rate_scale, const kernel::StepState* state, \
+            MutView values, const kernel::Slots& slots) {                                                   \
+    update<Rule>(gradients, options, rate_scale, state, values, slots);                                     \
+  }
+BONSAI_UPDATES(UPDATE)
+#undef UPDATE
 
 }  // namespace bonsai::cpu::BONSAI_LEVEL

@@ -1,6 +1,7 @@
-// A step's state; the gradient norm and AdamW, each one pass over all parameters. Their numbers are read from
-// the state, not given at launch.
+// A step's state, the gradient norm, and the elementwise optimizers. The numbers of a step are read from the
+// state, not given at launch.
 #include "bonsai/framework/backend/cuda/loops.h"
+#include "bonsai/framework/backend/updates.h"
 
 namespace bonsai::cuda::BONSAI_LEVEL {
 namespace {
@@ -11,12 +12,8 @@ __global__ void add_to_loss(const real* loss, bool first, kernel::StepState* sta
   state->loss = (first ? 0 : state->loss) + static_cast<double>(*loss);
 }
 
-__global__ void set_update(double scale, double learning_rate, double correction_1, double correction_2,
-                           kernel::StepState* state) {
-  state->scale = scale;
-  state->learning_rate = learning_rate;
-  state->correction_1 = correction_1;
-  state->correction_2 = correction_2;
+__global__ void set_numbers(kernel::StepNumbers numbers, kernel::StepState* state) {
+  static_cast<kernel::StepNumbers&>(*state) = numbers;
 }
 
 __global__ void sum_squares(const real* g, int64_t n, double* partial) {
@@ -40,21 +37,17 @@ __global__ void decide(const double* partial, int64_t parts, double clip_norm, k
   if (clip_norm > 0 && clip_norm / (norm + 1e-6) < 1) state->factor *= clip_norm / (norm + 1e-6);
 }
 
-__global__ void update(const real* g, kernel::AdamW o, const kernel::StepState* state, real* p, real* first,
-                       real* second, int64_t n) {
+template <class Rule, class Options>
+__global__ void update(const real* g, Options options, double rate_scale, const kernel::StepState* state,
+                       real* p, real* first, real* second, int64_t n) {
   const int64_t i = element();
   if (i >= n || !state->finite) return;
-  const real b1 = static_cast<real>(o.beta_1), b2 = static_cast<real>(o.beta_2);
-  const real c1 = static_cast<real>(1 - o.beta_1), c2 = static_cast<real>(1 - o.beta_2);
-  const real rate = static_cast<real>(state->learning_rate / state->correction_1);
-  const real root = static_cast<real>(1 / math::sqrt(state->correction_2));
-  const real x = g[i] * static_cast<real>(state->factor);
-  const real m = b1 * first[i] + c1 * x, v = b2 * second[i] + c2 * x * x;
-  first[i] = m;
-  second[i] = v;
-  const real kept =
-      i < o.decayed ? p[i] * static_cast<real>(1 - state->learning_rate * o.weight_decay) : p[i];
-  p[i] = kept - rate * m / (math::sqrt(v) * root + static_cast<real>(o.eps));
+  kernel::StepNumbers step = *state;
+  step.learning_rate *= rate_scale;
+  real slot[2] = {first[i], Rule::kSlots == 2 ? second[i] : real(0)};
+  p[i] = Rule::apply(p[i], g[i] * static_cast<real>(state->factor), slot, step, options);
+  first[i] = slot[0];
+  if (Rule::kSlots == 2) second[i] = slot[1];
 }
 
 }  // namespace
@@ -63,9 +56,8 @@ void add_loss(View loss, bool first, kernel::StepState* state) {
   gpu::launch({1, 1, 0, stream()}, add_to_loss, loss.as<real>(), first, state);
 }
 
-void begin_update(double scale, double learning_rate, double correction_1, double correction_2,
-                  kernel::StepState* state) {
-  gpu::launch({1, 1, 0, stream()}, set_update, scale, learning_rate, correction_1, correction_2, state);
+void begin_update(const kernel::StepNumbers& numbers, kernel::StepState* state) {
+  gpu::launch({1, 1, 0, stream()}, set_numbers, numbers, state);
 }
 
 void gradient_norm(View gradients, double clip_norm, kernel::StepState* state) {
@@ -75,11 +67,14 @@ void gradient_norm(View gradients, double clip_norm, kernel::StepState* state) {
   gpu::launch({1, kBlock, 0, stream()}, decide, partial.as<double>(), parts, clip_norm, state);
 }
 
-void adamw(View gradients, const kernel::AdamW& o, const kernel::StepState* state, MutView values, MutView m,
-           MutView v) {
-  const int64_t n = values.shape.elements();
-  launch_elements(n, update, gradients.as<real>(), o, state, values.as<real>(), m.as<real>(), v.as<real>(),
-                  n);
-}
+#define UPDATE(name, Rule)                                                                                  \
+  void name(View gradients, const kernel::Rule& options, double rate_scale, const kernel::StepState* state, \
+            MutView values, const kernel::Slots& slots) {                                                   \
+    const int64_t n = values.shape.elements();                                                              \
+    launch_elements(n, update<Rule, kernel::Rule>, gradients.as<real>(), options, rate_scale, state,        \
+                    values.as<real>(), slots.slot[0].as<real>(), slots.slot[1].as<real>(), n);              \
+  }
+BONSAI_UPDATES(UPDATE)
+#undef UPDATE
 
 }  // namespace bonsai::cuda::BONSAI_LEVEL
