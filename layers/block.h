@@ -49,7 +49,7 @@ class Block final : public Layer {
 
  private:
   static BlockContext to_source(BlockContext c) {
-    c.cross = true, c.causal = false, c.position = "none";
+    c.cross = true, c.causal = false, c.position = nullptr;
     return c;
   }
 };

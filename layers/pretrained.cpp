@@ -2,6 +2,7 @@
 
 #include "bonsai/framework/autograd/fill.h"
 #include "bonsai/layers/feed_forward/feed_forward.h"
+#include "bonsai/layers/position/rope.h"
 
 namespace bonsai {
 
@@ -26,7 +27,7 @@ TransformerConfig config_of(const LlamaSettings& s) {
   c.n_layers = s.num_hidden_layers, c.n_heads = s.num_attention_heads;
   c.attention = MultiHead{{.n_kv_heads = s.num_key_value_heads}};
   c.norm = "rms_norm", c.norm_eps = s.rms_norm_eps;
-  c.position = "rope", c.rope_theta = s.rope_theta;
+  c.position = RopeConfig{s.rope_theta};
   c.bias = false, c.tie_embeddings = s.tied;
   c.mlp = "swiglu", c.d_hidden = s.intermediate_size;
   return c;

@@ -11,11 +11,49 @@
 #pragma once
 
 #include "bonsai/framework/config/registry.h"
+#include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/module.h"
 
 namespace bonsai {
 
 void register_layer_parts();  // written by CMake
+
+// How positions are known. A class overrides what it does: it adds to token vectors (forward), turns queries and keys, or
+// changes the scores.
+class Position : public Layer {
+ public:
+  using Layer::Layer;
+  // Whether forward adds something. If not, attention must ask.
+  virtual bool is_added() const { return false; }
+  // Queries or keys (B,T,n_heads*D), heads side by side, whose first row stands at `first`.
+  virtual Tensor turned(const Tensor& x, int64_t /*n_heads*/, int64_t /*first*/) const { return x; }
+  // Sets what the scores need: options.alibi or options.bias. The number of heads is set.
+  virtual void set_scores(AttentionOptions&) {}
+
+ protected:
+  Tensor forward(const Tensor& x, Context&) override { return x; }  // (B,T,C) -> (B,T,C)
+};
+
+// What a position part is made from.
+struct PositionContext {
+  int64_t block_size = 1;
+  int64_t width = 1;  // of token vectors
+  double init_std = kInitStd;
+};
+
+struct PositionKind {
+  static constexpr const char *name = "position", *standard = "learned";
+  using Make = std::unique_ptr<Position>(Module* parent, std::string name, const PositionContext& context);
+  static void register_all() { register_layer_parts(); }
+
+  template <class Part, class Config>
+  static std::unique_ptr<Position> make(Config c, Module* parent, std::string name, const PositionContext& context) {
+    if constexpr (requires { c.block_size = context.block_size; }) c.block_size = context.block_size;
+    if constexpr (requires { c.width = context.width; }) c.width = context.width;
+    if constexpr (requires { c.init_std = context.init_std; }) c.init_std = context.init_std;
+    return std::make_unique<Part>(parent, std::move(name), c);
+  }
+};
 
 // What a block knows and its parts may need. The model's keys give it.
 struct BlockContext {
@@ -27,8 +65,7 @@ struct BlockContext {
   int64_t n_heads = 1;
   bool causal = false;            // whether a position sees only itself and what came before
   bool cross = false;             // whether keys and values are those of the context's source
-  std::string position = "none";  // how attention knows positions: none, rope, rope_interleaved or alibi
-  double rope_theta = 10000;
+  Position* position = nullptr;   // of the stack; null: none
   double init_std = kInitStd;
   double output_init_std = kInitStd;  // of projections that end a residual branch
 };
@@ -44,8 +81,7 @@ void set_from(const BlockContext& block, Config& c) {
   if constexpr (requires { c.n_heads = block.n_heads; }) c.n_heads = block.n_heads;
   if constexpr (requires { c.causal = block.causal; }) c.causal = block.causal;
   if constexpr (requires { c.cross = block.cross; }) c.cross = block.cross;
-  if constexpr (requires { c.position = block.position; }) c.position = block.position;
-  if constexpr (requires { c.rope_theta = block.rope_theta; }) c.rope_theta = block.rope_theta;
+  if constexpr (requires { c.shared_position = block.position; }) c.shared_position = block.position;
   if constexpr (requires { c.output_bias = block.bias; }) c.output_bias = block.bias;
   if constexpr (requires { c.attention_dropout = block.dropout; }) c.attention_dropout = block.dropout;
   if constexpr (requires { c.residual_dropout = block.dropout; }) c.residual_dropout = block.dropout;

@@ -6,14 +6,13 @@
 #include "bonsai/layers/block.h"
 #include "bonsai/layers/dropout.h"
 #include "bonsai/layers/embedding.h"
-#include "bonsai/layers/position.h"
 
 namespace bonsai {
 
 struct StackConfig {
   int64_t block_size = 64;
   int64_t n_layers = 1;
-  std::string position = "none";  // added to token vectors: learned, sinusoidal or none
+  Choice<PositionKind> position = "none";
   double dropout = 0;             // of the sum
   BlockConfig block;
 };
@@ -33,7 +32,7 @@ class Stack final : public Module {
 
  private:
   int64_t block_size_;
-  std::unique_ptr<Layer> position_;
+  std::unique_ptr<Position> position_;
   Dropout dropout_;
   std::deque<Block> blocks_;
   std::unique_ptr<Layer> norm_;

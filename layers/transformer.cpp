@@ -5,8 +5,6 @@
 namespace bonsai {
 namespace {
 
-bool is_added(const std::string& position) { return position == "learned" || position == "sinusoidal"; }
-
 // The decoder's stack, or that of its encoder.
 StackConfig stack_config(const TransformerConfig& c, bool encoder) {
   const int64_t layers = encoder ? c.n_encoder_layers : c.n_layers;
@@ -15,7 +13,7 @@ StackConfig stack_config(const TransformerConfig& c, bool encoder) {
   const double output = c.init_std / std::sqrt(additions);
   StackConfig s;
   s.block_size = c.block_size, s.n_layers = layers;
-  s.position = is_added(c.position) ? c.position : "none";
+  s.position = c.position;
   s.dropout = c.dropout;
   s.block.cross = cross;
   s.block.attention = c.attention, s.block.mlp = c.mlp, s.block.norm = c.norm;
@@ -26,8 +24,6 @@ StackConfig stack_config(const TransformerConfig& c, bool encoder) {
                      .norm_eps = c.norm_eps,
                      .n_heads = c.n_heads,
                      .causal = !encoder,
-                     .position = is_added(c.position) ? "none" : c.position,
-                     .rope_theta = c.rope_theta,
                      .init_std = c.init_std,
                      .output_init_std = output};
   return s;
@@ -47,6 +43,7 @@ std::string misfit(const TransformerConfig& c) {
   if (!found) return "";
   MultiHead attention = *found;
   set_from(stack_config(c, false).block.context, attention);
+  attention.position = c.position;
   return misfit(attention);
 }
 

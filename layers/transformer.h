@@ -20,8 +20,7 @@ struct TransformerConfig {
   Choice<FeedForwardKind> mlp = {};
   Choice<NormKind> norm = {};
   double norm_eps = 1e-5;
-  std::string position = "learned";
-  double rope_theta = 10000;
+  Choice<PositionKind> position = {};
   bool bias = true;
   bool tie_embeddings = true;
   double init_std = kInitStd;
@@ -42,9 +41,9 @@ struct TransformerConfig {
     v.renamed("activation", "mlp.activation");
     v.choice("norm", norm, "the norm before each sublayer and after the last block");
     v("norm_eps", norm_eps, "added to the variance, inside the root", at_least(0));
-    v("position", position, "how positions are known: added to token vectors (learned, sinusoidal) or told to attention",
-      OneOf{{"learned", "sinusoidal", "rope", "rope_interleaved", "alibi", "none"}});
-    v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
+    v.choice("position", position,
+             "how positions are known: added to token vectors (learned, sinusoidal) or told to attention");
+    v.renamed("rope_theta", "position.theta");
     v("bias", bias, "biases of projections and norms");
     v("tie_embeddings", tie_embeddings, "whether the head is the token table");
     v("init_std", init_std,

@@ -5,6 +5,7 @@
 #include "bonsai/framework/core/memory.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/cache.h"
+#include "bonsai/layers/position/rope.h"
 #include "bonsai/tests/training.h"
 
 namespace bonsai::test {
@@ -171,8 +172,8 @@ TEST(Positions, HeadsAreNormalisedThenTurnedAndKeysAreKeptSo) {
                                {.d_model = 4,
                                 .n_heads = 1,
                                 .causal = true,
-                                .position = interleaved ? "rope_interleaved" : "rope",
-                                .rope_theta = 100,
+                                .position = interleaved ? Choice<PositionKind>(InterleavedRopeConfig{{100}})
+                                                        : Choice<PositionKind>(RopeConfig{100}),
                                 .qk_norm = true,
                                 .norm_eps = 1e-3,
                                 .scale = 0.7,

@@ -6,6 +6,8 @@
 #include "bonsai/layers/feed_forward/feed_forward.h"
 #include "bonsai/layers/transformer.h"
 #include "bonsai/layers/norm/layer_norm.h"
+#include "bonsai/layers/position/learned.h"
+#include "bonsai/layers/position/sinusoidal.h"
 #include "bonsai/tests/support.h"
 
 namespace bonsai::test {

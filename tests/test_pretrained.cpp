@@ -9,6 +9,7 @@
 
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/feed_forward/feed_forward.h"
+#include "bonsai/layers/position/rope.h"
 #include "bonsai/layers/pretrained.h"
 #include "bonsai/tests/folder.h"
 #include "bonsai/tests/support.h"
@@ -113,7 +114,10 @@ TEST(Llama, TheRotaryBaseIsReadWhereEveryVersionKeepsIt) {
       {{{"rope_parameters", {{"rope_type", "default"}}}, {"rope_theta", 3e4}}, 3e4},
       {{{"rope_scaling", {{"type", "default"}}}, {"rope_theta", 3e4}}, 3e4},
       {{{"rope_parameters", nullptr}}, 10000}};
-  for (const auto& [change, theta] : cases) EXPECT_EQ(llama(change).described().rope_theta, theta) << change;
+  for (const auto& [change, theta] : cases) {
+    TransformerConfig c = llama(change).described();
+    EXPECT_EQ(c.position.as<RopeConfig>().theta, theta) << change;
+  }
   EXPECT_FALSE(same_bits(llama().logits(), llama({{"rope_theta", 100}}).logits()));
 }
 

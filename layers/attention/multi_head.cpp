@@ -10,10 +10,6 @@ namespace {
 
 int64_t kv_heads_of(const MultiHeadAttentionConfig& c) { return c.n_kv_heads ? c.n_kv_heads : c.n_heads; }
 
-bool turns(const MultiHeadAttentionConfig& c) {
-  return c.position == "rope" || c.position == "rope_interleaved";
-}
-
 int64_t kv_width(const MultiHeadAttentionConfig& c) { return c.d_model / c.n_heads * kv_heads_of(c); }
 
 Part part_of(const MultiHeadAttentionConfig& c, int axis) { return {axis, c.rank, c.model_parallel_size}; }
@@ -34,11 +30,12 @@ std::string misfit(const MultiHeadAttentionConfig& c) {
     return fmt::format("d_model {} is not divisible by n_heads {}", c.d_model, c.n_heads);
   if (c.n_heads % kv_heads_of(c) != 0)
     return fmt::format("n_heads {} is not divisible by n_kv_heads {}", c.n_heads, c.n_kv_heads);
-  if (turns(c) && c.d_model / c.n_heads % 2 != 0)
-    return fmt::format("position {} needs heads of an even width, got {}", c.position, c.d_model / c.n_heads);
-  if (c.cross && c.position != "none")
+  if ((c.position == "rope" || c.position == "rope_interleaved") && c.d_model / c.n_heads % 2 != 0)
+    return fmt::format("position {} needs heads of an even width, got {}", c.position.name(),
+                       c.d_model / c.n_heads);
+  if (c.cross && (c.shared_position || !(c.position == "none")))
     return fmt::format("position is {}, but a source has positions of its own; cross-attention takes none",
-                       c.position);
+                       c.position.name());
   if (const std::string why = misfit(scores_of(c)); !why.empty()) return why;
   if (kv_heads_of(c) % c.model_parallel_size != 0)  // which the heads are a multiple of
     return fmt::format("{} heads with {} key/value heads are not divisible by model_parallel_size {}",
@@ -90,26 +87,25 @@ MultiHeadAttention::MultiHeadAttention(Module* parent, std::string name, const M
         std::make_unique<RMSNorm>(this, "query_norm", RMSNormConfig{.width = width, .eps = c.norm_eps});
     key_norm_ = std::make_unique<RMSNorm>(this, "key_norm", RMSNormConfig{.width = width, .eps = c.norm_eps});
   }
-  const int64_t heads = c.n_heads / c.model_parallel_size;
-  if (c.position == "alibi")
-    slopes_ = alibi_slopes(c.rank * heads, heads, c.n_heads, build().dtype, build().device);
+  if (!c.shared_position) {
+    own_position_ = c.position.make(this, "", PositionContext{.width = c.d_model});
+    check(!own_position_->is_added(), path(), "position {} is added to token vectors, not to attention",
+          c.position.name());
+  }
+  position_ = c.shared_position ? c.shared_position : own_position_.get();
 }
 
 std::string MultiHeadAttention::kept_as() const {
   return config_.model_parallel_size > 1 ? fmt::format("{}#{}", path(), config_.rank) : path();
 }
 
-Tensor MultiHeadAttention::placed(const Tensor& x, int64_t n_heads, int64_t position, RMSNorm* norm,
+Tensor MultiHeadAttention::placed(const Tensor& x, int64_t n_heads, int64_t first, RMSNorm* norm,
                                   Context& context) {
   Tensor y = x;
   if (norm)
     y = reshape((*norm)(reshape(x, {x.size(0), x.size(1), n_heads, x.size(2) / n_heads}), context),
                 x.shape());
-  if (!turns(config_)) return y;
-  return rope(y, {.n_heads = n_heads,
-                  .first = position,
-                  .theta = config_.rope_theta,
-                  .interleaved = config_.position == "rope_interleaved"});
+  return position_->turned(y, n_heads, first);
 }
 
 MultiHeadAttention::Projected MultiHeadAttention::project(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -137,8 +133,9 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const Tensor& q, const
     std::tie(p.k, p.v) = context.cache->append(name, p.k, p.v);
   }
   p.options = attention.options(config_.d_model / config_.n_heads, p.q.size(1), context, bias);
-  p.options.n_heads = heads, p.options.n_kv_heads = kv_heads, p.options.alibi = slopes_;
+  p.options.n_heads = heads, p.options.n_kv_heads = kv_heads;
   p.options.first_head = config_.rank * heads, p.options.all_heads = config_.n_heads;
+  position_->set_scores(p.options);
   return p;
 }
 

@@ -9,11 +9,6 @@
 
 namespace bonsai {
 
-// rope: pairs (j, j + D/2) of queries and keys are turned by their position; rope_interleaved: pairs (2j, 2j+1);
-// alibi: a slope a head times (query position - key position) is taken off the scores: a penalty on distance where
-// causal; elsewhere keys that come later are favoured.
-inline const OneOf kAttentionPositions{{"none", "rope", "rope_interleaved", "alibi"}};
-
 struct MultiHeadAttentionConfig {
   int64_t d_model = 1;
   int64_t n_heads = 1;
@@ -23,8 +18,8 @@ struct MultiHeadAttentionConfig {
   bool causal = false;
   bool cross = false;
   int64_t window = 0;
-  std::string position = "none";
-  double rope_theta = 10000;
+  Choice<PositionKind> position = "none";
+  Position* shared_position = nullptr;  // in place of `position`: the stack's
   bool qk_norm = false;
   double norm_eps = 1e-6;
   double logit_softcap = 0;
@@ -46,8 +41,7 @@ struct MultiHeadAttentionConfig {
     v("d_value", d_value, "width of the value input; 0 chooses d_model", at_least(0));
     v("causal", causal, "whether a position sees only itself and what came before");
     v("cross", cross, "whether keys and values are a source's, with its padding and documents");
-    v("position", position, "how attention knows positions", kAttentionPositions);
-    v("rope_theta", rope_theta, "base of the rotary angles", between(1, 1e9));
+    v.choice("position", position, "how attention knows positions");
     v("norm_eps", norm_eps, "of that norm", at_least(0));
     v("scale", scale, "factor of the scores; 0 chooses 1 / sqrt(head width)", at_least(0));
     v("bias", bias, "biases of the query, key and value projections");
@@ -103,8 +97,8 @@ class MultiHeadAttention final : public AttentionLayer {
     AttentionOptions options;
   };
   Projected project(const Tensor& q, const Tensor& k, const Tensor& v, Context& context, const Tensor& bias);
-  // Heads side by side, (B,T,n*D), normalised and turned as the config says, the first row as at `position`.
-  Tensor placed(const Tensor& x, int64_t n_heads, int64_t position, RMSNorm* norm, Context& context);
+  // Heads side by side, (B,T,n*D), normalised and turned as the config says, the first row as at `first`.
+  Tensor placed(const Tensor& x, int64_t n_heads, int64_t first, RMSNorm* norm, Context& context);
   std::string kept_as() const;  // the name of what this rank has in a cache or among the weights
 
   MultiHeadAttentionConfig config_;
@@ -114,7 +108,8 @@ class MultiHeadAttention final : public AttentionLayer {
 
  private:
   std::unique_ptr<RMSNorm> query_norm_, key_norm_;  // null without qk_norm
-  Tensor slopes_;                                   // of ALiBi
+  std::unique_ptr<Position> own_position_;          // null if the stack has it
+  Position* position_;
 
  public:
   ScaledDotProductAttention attention;

@@ -2,14 +2,33 @@
 
 namespace bonsai {
 
+namespace {
+
+struct Activation {
+  std::string name, domain;
+  Tensor (*op)(const Tensor&);
+};
+
+const std::vector<Activation>& all_activations() {
+#define OP(name, functor, saves, domain) {#name, #domain, name},
+  static const std::vector<Activation> all = {BONSAI_ELEMENTWISE(OP)};
+#undef OP
+  return all;
+}
+
+}  // namespace
+
+OneOf activations() {
+  OneOf names;
+  for (const Activation& a : all_activations())
+    if (a.domain == "real" || a.domain == "nonzero") names.words.push_back(a.name);
+  return names;
+}
+
 Tensor (*activation_named(const std::string& name))(const Tensor&) {
-  if (name == "gelu") return gelu;
-  if (name == "gelu_tanh") return gelu_tanh;
-  if (name == "relu") return relu;
-  if (name == "silu") return silu;
-  if (name == "sigmoid") return sigmoid;
-  if (name == "tanh") return tanh;
-  fail("activation", "there is no activation '{}'", name);
+  for (const Activation& a : all_activations())
+    if (a.name == name) return a.op;
+  fail("activation", "there is no activation '{}'; use {}", name, activations().text());
 }
 
 FeedForward::FeedForward(Module* parent, std::string name, const FeedForwardConfig& c)

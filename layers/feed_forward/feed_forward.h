@@ -7,8 +7,8 @@
 
 namespace bonsai {
 
-// Activations by the name of their op.
-inline const OneOf kActivations{{"gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh"}};
+// An activation is an elementwise op (framework/backend/elementwise_list.h), by its name.
+OneOf activations();
 Tensor (*activation_named(const std::string& name))(const Tensor&);
 
 struct FeedForwardConfig {
@@ -31,7 +31,7 @@ struct FeedForwardConfig {
   }
   template <class V>
   void visit_keys(V& v) {  // what the model does not set
-    v("activation", activation, "function between the two projections", kActivations);
+    v("activation", activation, "function between the two projections", activations());
   }
 };
 

@@ -1,0 +1,16 @@
+// No positions: tokens are known by what comes before them alone.       Kazemnejad et al. 2023, arXiv:2305.19466
+#include "bonsai/layers/registry.h"
+
+namespace bonsai {
+namespace {
+
+class NoPosition final : public Position {
+ public:
+  NoPosition(Module* parent, std::string name, NoKeys) : Position(parent, std::move(name)) {}
+};
+
+}  // namespace
+
+void register_none() { add_part<PositionKind, NoPosition>("none"); }
+
+}  // namespace bonsai

@@ -1,0 +1,25 @@
+// Sines and cosines of the position.                                   Vaswani et al. 2017, arXiv:1706.03762
+#pragma once
+
+#include "bonsai/layers/position/added.h"
+
+namespace bonsai {
+
+// Columns 2j and 2j+1 are the sine and cosine of position * 10000^(-2j / width). The table grows with the
+// positions that are asked for, because a config may claim any number of them.
+class SinusoidalPositions final : public AddedPositions {
+ public:
+  SinusoidalPositions(Module* parent, std::string name, const PositionConfig& c)
+      : AddedPositions(parent, std::move(name), c), config_(c) {}
+
+ protected:
+  const Tensor& table(int64_t rows) override;
+
+ private:
+  Tensor made(int64_t rows) const;
+
+  PositionConfig config_;
+  Tensor table_;
+};
+
+}  // namespace bonsai
