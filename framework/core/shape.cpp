@@ -29,11 +29,6 @@ std::string Shape::str() const {
   return fmt::format("({})", fmt::join(dim, dim + rank, ","));
 }
 
-int checked_axis(const char* op, const Shape& shape, int axis) {
-  check(axis >= -shape.rank && axis < shape.rank, op, "axis {} does not exist in {}", axis, shape);
-  return axis < 0 ? axis + shape.rank : axis;
-}
-
 Shape reduced(const Shape& shape, int axis, bool keep) {
   Shape out = shape;
   if (keep) {

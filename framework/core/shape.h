@@ -21,6 +21,7 @@ struct Shape {
   Shape(std::initializer_list<int64_t> sizes);
   explicit Shape(std::span<const int64_t> sizes);
 
+  // Not checked, for kernels: -rank <= axis < rank. Tensor::size() is checked.
   [[gnu::always_inline]] int64_t operator[](int axis) const {
     return dim[axis < 0 ? rank + axis : axis];
   }
@@ -41,10 +42,7 @@ struct Shape {
   std::string str() const;  // "(2,3)"
 };
 
-// Maps an axis in [-rank, rank) to [0, rank). Throws an Error in the name of `op` for any other axis.
-int checked_axis(const char* op, const Shape& shape, int axis);
-
-// `shape` without `axis` or, if `keep` is true, with size 1 there.
+// `shape` without `axis`, which is in [0, rank), or, if `keep` is true, with size 1 there.
 Shape reduced(const Shape& shape, int axis, bool keep);
 
 // NumPy's rule: sizes are aligned at the last axis. Two sizes are compatible if they are equal or one is 1 or

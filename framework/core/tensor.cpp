@@ -22,16 +22,28 @@ Storage::~Storage() {
 Tensor::Tensor(std::shared_ptr<Storage> storage, size_t offset, Shape shape, DType dtype)
     : shape_(shape), dtype_(dtype), offset_(offset), storage_(std::move(storage)) {
   const size_t bytes = checked_bytes(shape, size_of(dtype));
-  check(bytes <= storage_->bytes && offset <= (storage_->bytes - bytes) / size_of(dtype), "tensor",
-        "{} does not fit into a storage of {} bytes", *this, storage_->bytes);
+  const size_t all = defined("storage").storage_->bytes;
+  check(bytes <= all && offset <= (all - bytes) / size_of(dtype), "tensor",
+        "{} does not fit into a storage of {} bytes", *this, all);
+}
+
+void Tensor::fail_undefined(const char* what) {
+  fail("tensor", "an undefined tensor has no {}; give it a value first", what);
+}
+
+void Tensor::fail_axis(const char* op, int axis) const {
+  const int rank = shape_.rank;
+  check(rank > 0, op, "axis {} does not exist in {}, which has no axes", axis, *this);
+  fail(op, "axis {} does not exist in {}; choose 0 to {}, or {} to -1 from the end", axis, *this, rank - 1,
+       -rank);
 }
 
 const void* Tensor::data() const {
-  return static_cast<const char*>(storage_->data) + offset_ * size_of(dtype_);
+  return static_cast<const char*>(defined("data").storage_->data) + offset_ * size_of(dtype_);
 }
 
 void* Tensor::mutable_data() {
-  check(!storage_->read_only, "tensor", "{} is read-only; copy() it first", *this);
+  check(!defined("data").storage_->read_only, "tensor", "{} is read-only; copy() it first", *this);
   ++storage_->version;
   return static_cast<char*>(storage_->data) + offset_ * size_of(dtype_);
 }
@@ -62,8 +74,7 @@ double Tensor::item() const {
 }
 
 std::vector<double> Tensor::values() const {
-  check(storage_ != nullptr, "tensor", "an undefined tensor has no values");
-  const size_t n = static_cast<size_t>(elements());
+  const size_t n = static_cast<size_t>(defined("values").elements());
   std::vector<double> out(n);
   const auto convert = [&]<class T>(T) {
     std::vector<T> host(n);
@@ -84,15 +95,13 @@ Tensor Tensor::detach() const {
 }
 
 Tensor Tensor::alias(const Shape& shape, int64_t offset) const {
-  check(storage_ != nullptr, "tensor", "an undefined tensor has no elements");
-  check(offset >= -static_cast<int64_t>(offset_), "tensor",
+  check(offset >= -static_cast<int64_t>(defined("elements").offset_), "tensor",
         "{} does not fit at offset {}: only {} elements of its storage precede it", *this, offset, offset_);
   return Tensor(storage_, offset_ + static_cast<size_t>(offset), shape, dtype_);
 }
 
 Tensor Tensor::copy() const {
-  check(storage_ != nullptr, "tensor", "an undefined tensor has no elements");
-  Tensor t = empty(shape_, dtype_, device());
+  Tensor t = empty(shape(), dtype_, device());
   pool(device()).memory().copy(t.mutable_data(), data(), elements() * size_of(dtype_));
   return t;
 }
@@ -112,7 +121,7 @@ Tensor Tensor::to(Device device) const {
 }
 
 bool Tensor::sole_owner() const {
-  return storage_.use_count() == 1 && !storage_->owner && offset_ == 0 &&
+  return defined("elements").storage_.use_count() == 1 && !storage_->owner && offset_ == 0 &&
          elements() * size_of(dtype_) == storage_->bytes;
 }
 

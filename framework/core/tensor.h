@@ -48,13 +48,22 @@ class Tensor {
   Tensor(std::shared_ptr<Storage> storage, size_t offset, Shape shape, DType dtype);
 
   explicit operator bool() const { return storage_ != nullptr; }
-  const Shape& shape() const { return shape_; }
-  int rank() const { return shape_.rank; }
-  int64_t size(int axis) const { return shape_[axis]; }
-  int64_t elements() const { return shape_.elements(); }
-  DType dtype() const { return dtype_; }
-  Device device() const { return storage_->device; }
-  const std::shared_ptr<Storage>& storage() const { return storage_; }
+  // An undefined tensor has none of these: each throws.
+  const Shape& shape() const { return defined("shape").shape_; }
+  int rank() const { return shape().rank; }
+  int64_t size(int axis) const { return shape().dim[checked_axis("tensor", axis)]; }
+  int64_t elements() const { return shape().elements(); }
+  // Maps an axis in [-rank, rank) to [0, rank). Throws in the name of `op` for any other axis.
+  int checked_axis(const char* op, int axis) const {
+    const int rank = shape().rank, i = axis < 0 ? axis + rank : axis;
+    if (i < 0 || i >= rank) [[unlikely]]
+      fail_axis(op, axis);
+    return i;
+  }
+  DType dtype() const { return defined("dtype").dtype_; }
+  Device device() const { return defined("device").storage_->device; }
+
+  const std::shared_ptr<Storage>& storage() const { return storage_; }  // null if undefined
   size_t offset() const { return offset_; }  // in elements
 
   const void* data() const;
@@ -84,6 +93,14 @@ class Tensor {
   Tensor with_parameter(Parameter* parameter) const;
 
  private:
+  const Tensor& defined(const char* what) const {
+    if (!storage_) [[unlikely]]
+      fail_undefined(what);
+    return *this;
+  }
+  [[noreturn]] static void fail_undefined(const char* what);
+  [[noreturn]] void fail_axis(const char* op, int axis) const;
+
   Shape shape_;
   DType dtype_ = DType::f32;
   size_t offset_ = 0;

@@ -9,7 +9,7 @@ namespace {
 
 int checked_index(const char* op, const Tensor& x, int axis, const Tensor& index) {
   check_floating(op, x);
-  const int a = checked_axis(op, x.shape(), axis);
+  const int a = x.checked_axis(op, axis);
   check(index && index.dtype() == DType::i32, op, "the index must be i32, got {}", index);
   Shape sizes = x.shape();
   if (index.rank() == x.rank()) sizes.dim[a] = index.size(a);

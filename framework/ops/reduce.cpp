@@ -31,7 +31,7 @@ Tensor total(const char* op, const Tensor& x, int axis, bool keep, double factor
 
 Tensor sum(const Tensor& x, int axis, bool keep) {
   check_floating("sum", x);
-  return total("sum", x, checked_axis("sum", x.shape(), axis), keep, 1);
+  return total("sum", x, x.checked_axis("sum", axis), keep, 1);
 }
 
 Tensor sum(const Tensor& x) {
@@ -41,7 +41,7 @@ Tensor sum(const Tensor& x) {
 
 Tensor mean(const Tensor& x, int axis, bool keep) {
   check_floating("mean", x);
-  const int a = checked_axis("mean", x.shape(), axis);
+  const int a = x.checked_axis("mean", axis);
   check(x.size(a) > 0, "mean", "{} has no elements along axis {}; their mean is not defined", x, a);
   return total("mean", x, a, keep, 1.0 / static_cast<double>(x.size(a)));
 }
@@ -53,7 +53,7 @@ Tensor mean(const Tensor& x) {
 
 Tensor max(const Tensor& x, int axis, bool keep) {
   check_floating("max", x);
-  const int a = checked_axis("max", x.shape(), axis);
+  const int a = x.checked_axis("max", axis);
   check(x.size(a) > 0, "max", "{} has no elements along axis {}; their maximum is not defined", x, a);
   Tensor y = empty(reduced(x.shape(), a, keep), x.dtype(), x.device());
   kernels(x).max(around(x, a), mut(y));
@@ -66,7 +66,7 @@ Tensor max(const Tensor& x, int axis, bool keep) {
 
 Tensor argmax(const Tensor& x, int axis, bool keep) {
   check_floating("argmax", x);
-  const int a = checked_axis("argmax", x.shape(), axis);
+  const int a = x.checked_axis("argmax", axis);
   check(x.size(a) > 0, "argmax", "{} has no elements along axis {}; their maximum is not defined", x, a);
   Tensor y = empty(reduced(x.shape(), a, keep), DType::i32, x.device());
   kernels(x).argmax(around(x, a), mut(y));
@@ -76,7 +76,7 @@ Tensor argmax(const Tensor& x, int axis, bool keep) {
 // The gradient is the cumulative sum from the other end.
 Tensor cumsum(const Tensor& x, int axis) {
   check_floating("cumsum", x);
-  const int a = checked_axis("cumsum", x.shape(), axis);
+  const int a = x.checked_axis("cumsum", axis);
   Tensor y = empty_like(x);
   kernels(x).cumulative_sum(around(x, a), false, mut(y));
   return record("cumsum", {x}, y, {}, a, [](Tensor dy, Saved&, Sink&, int axis) -> Grads {
@@ -90,7 +90,7 @@ Tensor cumsum(const Tensor& x, int axis) {
 // does not depend on what is subtracted, so that has no gradient.
 Tensor variance(const Tensor& x, int axis, bool keep, int64_t correction) {
   check_floating("variance", x);
-  const int a = checked_axis("variance", x.shape(), axis);
+  const int a = x.checked_axis("variance", axis);
   check(correction >= 0 && x.size(a) > correction, "variance",
         "axis {} of {} has {} elements; their number less the correction {} must be above 0", a, x, x.size(a),
         correction);

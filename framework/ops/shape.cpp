@@ -54,7 +54,7 @@ Tensor permute(const Tensor& x, const std::vector<int>& axes) {
   Shape shape = x.shape();
   uint32_t seen = 0;
   for (size_t i = 0; i < axes.size() && i < kMaxRank; ++i) {
-    order.axis[i] = checked_axis("permute", x.shape(), axes[i]);
+    order.axis[i] = x.checked_axis("permute", axes[i]);
     inverse.axis[order.axis[i]] = static_cast<int>(i);
     shape.dim[i] = x.size(order.axis[i]);
     seen |= 1u << order.axis[i];
@@ -77,8 +77,8 @@ Tensor permute(const Tensor& x, const std::vector<int>& axes) {
 
 // The gradient is written into, or added to, its window of the running gradient.
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
-  check(static_cast<bool>(x), "slice", "needs a tensor");
-  const int a = checked_axis("slice", x.shape(), axis);
+  check(static_cast<bool>(x), "slice", "needs a tensor, got {}", x);
+  const int a = x.checked_axis("slice", axis);
   check(0 <= begin && begin <= end && end <= x.size(a), "slice", "[{}, {}) is not within axis {} of {}",
         begin, end, a, x);
   const Window w(x.shape(), a, begin, end - begin);
@@ -111,8 +111,9 @@ struct Parts {
 }  // namespace
 
 Tensor concat(const std::vector<Tensor>& parts, int axis) {
-  check(!parts.empty() && parts[0], "concat", "needs at least one tensor");
-  const int a = checked_axis("concat", parts[0].shape(), axis);
+  check(!parts.empty(), "concat", "needs at least one tensor");
+  check_floating("concat", parts[0]);
+  const int a = parts[0].checked_axis("concat", axis);
   if (parts.size() > Parts::kMax) {  // more than fit beside the node: concatenate the first ones
     std::vector<Tensor> rest{concat({parts.begin(), parts.begin() + Parts::kMax}, a)};
     rest.insert(rest.end(), parts.begin() + Parts::kMax, parts.end());
@@ -154,8 +155,8 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
 }
 
 std::vector<Tensor> split(const Tensor& x, int axis, const std::vector<int64_t>& sizes) {
-  check(static_cast<bool>(x), "split", "needs a tensor");
-  const int a = checked_axis("split", x.shape(), axis);
+  check(static_cast<bool>(x), "split", "needs a tensor, got {}", x);
+  const int a = x.checked_axis("split", axis);
   std::vector<Tensor> parts;
   int64_t at = 0;
   for (int64_t size : sizes) {
