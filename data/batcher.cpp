@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bonsai/data/tokenizer.h"
+#include "bonsai/data/tokenizer/tokenizer.h"
 #include "bonsai/framework/core/checksum.h"
 #include "bonsai/framework/core/error.h"
 #include "bonsai/framework/core/memory.h"

@@ -5,6 +5,16 @@
 #include "bonsai/framework/autograd/fill.h"
 
 namespace bonsai {
+namespace {
+
+// A tensor whose elements lie nowhere: nobody reads them.
+Tensor shape_alone(const Shape& shape, DType dtype) {
+  static const auto nowhere =
+      std::make_shared<Storage>(nullptr, SIZE_MAX, Device{}, std::make_shared<int>(), /*read_only=*/true);
+  return {nowhere, 0, shape, dtype};
+}
+
+}  // namespace
 
 Module::Module(const Build& build) : build_(build) {}
 
@@ -49,9 +59,22 @@ Parameter& Module::add_parameter(const std::string& name, const Shape& whole, co
                                  Decay decay, const Part& part) {
   const std::string path = path_.empty() ? name : path_ + "." + name;
   if (build_.admit) build_.admit(path, whole);
-  const Tensor value =
-      initial_tensor(whole, initial, build_.dtype, build_.device, random_key(build_.seed, path), part);
+  const Tensor value = build_.shapes_only ? shape_alone(whole, build_.dtype)
+                                          : initial_tensor(whole, initial, build_.dtype, build_.device,
+                                                           random_key(build_.seed, path), part);
   return own_.emplace_back(path, value, decay == Decay::yes);
+}
+
+double element_count(const Shape& shape) {
+  double count = 1;
+  for (int axis = 0; axis < shape.rank; ++axis) count *= static_cast<double>(shape[axis]);
+  return count;
+}
+
+double element_count(Module& module) {
+  double count = 0;
+  for (const Parameter* p : module.parameters()) count += element_count(p->value.shape());
+  return count;
 }
 
 void copy_parameters(Module& from, Module& to) {

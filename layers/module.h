@@ -24,6 +24,7 @@ struct Build {
   DType dtype = DType::f32;
   Device device = {};
   uint64_t seed = 1;
+  bool shapes_only = false;  // parameters have shapes but no elements: to count them
   // Is told of each parameter before memory is asked for it; an Error that it throws ends the building.
   std::function<void(const std::string& path, const Shape& whole)> admit = {};
 };
@@ -81,6 +82,10 @@ class Layer : public Module {
  protected:
   virtual Tensor forward(const Tensor& x, Context& context) = 0;
 };
+
+// Elements of a shape or of all parameters, of which a config may claim more than an int64_t holds.
+double element_count(const Shape& shape);
+double element_count(Module& module);
 
 // Copies values by path, converting the dtype: how a float64 twin gets its weights.
 void copy_parameters(Module& from, Module& to);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bonsai/framework/io/hugging_face.h"
-#include "bonsai/layers/transformer.h"
+#include "bonsai/layers/model/transformer.h"
 
 namespace bonsai {
 

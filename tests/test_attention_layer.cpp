@@ -5,6 +5,7 @@
 #include "bonsai/framework/core/memory.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/cache.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/layers/position/rope.h"
 #include "bonsai/tests/training.h"
 
@@ -25,8 +26,8 @@ void expect_near(const std::vector<Tensor>& got, const std::vector<Tensor>& righ
 }
 
 // The output, then the gradients of sum(y * dy).
-template <class Model, class F>
-std::vector<Tensor> with_gradients(Model& model, const F& forward, const Tensor& dy) {
+template <class F>
+std::vector<Tensor> with_gradients(Module& model, const F& forward, const Tensor& dy) {
   for (Parameter* p : model.parameters()) p->zero_gradient();
   Tape tape;
   const Tensor y = forward();
@@ -295,7 +296,7 @@ TEST(Capture, LookingAtTheWeightsChangesNothingInTraining) {
       TinyRun run(settings);
       Trainer trainer(run.config);
       const Tensor ids = tensor({2, 6}, {1, 5, 2, 7, 3, 3, 0, 6, 6, 1, 4, 2}, DType::i32),
-                   dy = random_tensor({2, 6, trainer.model().config().vocab_size}, dtype);
+                   dy = random_tensor({2, 6, trainer.model().vocab_size()}, dtype);
       Weights weights;
       const auto through = [&](Weights* captured) {
         Context context{.training = true,

@@ -4,6 +4,7 @@
 
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/cache.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/training.h"
 #include "bonsai/trainers/audit.h"
 #include "bonsai/trainers/generate.h"
@@ -28,7 +29,7 @@ struct Trained {
       settings.push_back(more);
     return settings;
   }
-  Transformer& model() { return trainer.model(); }
+  Model& model() { return trainer.model(); }
 
   TinyRun run;
   Trainer trainer;
@@ -56,7 +57,7 @@ std::vector<int32_t> some_ids(int64_t count) {
 }
 
 // Piece by piece through a cache, and what the context says of the keys with it.
-void expect_full_forward(Transformer& model, const Tensor& ids, const std::vector<int64_t>& split,
+void expect_full_forward(Model& model, const Tensor& ids, const std::vector<int64_t>& split,
                          double tolerance, const Context& said, const std::string& name) {
   Context whole = said;
   const Tensor full = model(ids, whole);
@@ -144,13 +145,13 @@ TEST(Cache, MasksOfTheNewTokensAloneAreRefused) {
 }
 
 // The ids and 12 more, the most likely ones, by a pass over the whole window for each.
-std::vector<int32_t> plain_text(Transformer& model, std::vector<int32_t> ids, const Source& source = {}) {
+std::vector<int32_t> plain_text(Model& model, std::vector<int32_t> ids, const Source& source = {}) {
   for (int i = 0; i < 12; ++i) {
     Context context{.source = source};
     const auto seen = std::min<int64_t>(16, static_cast<int64_t>(ids.size()));
     const auto logits = model(ids_of({ids.end() - seen, ids.end()}), context).values();
     ids.push_back(
-        choose_token(std::span(logits).last(static_cast<size_t>(model.config().vocab_size)), {.temperature = 0}, 0));
+        choose_token(std::span(logits).last(static_cast<size_t>(model.vocab_size())), {.temperature = 0}, 0));
   }
   return ids;
 }
@@ -225,7 +226,7 @@ TEST(PositionWise, ALayerThatMixesPositionsUndeclaredIsRefusedByAuditAndTraining
       expect_in(audit, "audit it: passed (");
       expect_in(audit, "audit it, block.0.mlp by itself: FAILED (8 positions)\n");
       expect_in(audit, "of 8 positions change outputs at other positions, that at 0 first\n");
-      expect_in(audit, "if mixing_undeclared is meant to, declare `bool position_wise() const override { return false; }`");
+      expect_in(audit, "if block.0.mlp is meant to, declare `bool position_wise() const override { return false; }`");
       expect_in(audit, "audit it, passes with the key/value cache: FAILED (");
     }
   const Folder folder;

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "bonsai/framework/io/safetensors.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/training.h"
 
 namespace bonsai::test {
@@ -119,8 +120,7 @@ struct Changed {
     return error_of([&] {
       const Checkpoint checkpoint(path);
       Module root(checkpoint.build());
-      Transformer model{&root, "", checkpoint.config().model};
-      checkpoint.load_model(model);
+      checkpoint.load_model(*checkpoint.config().model.make(&root));
     });
   }
 

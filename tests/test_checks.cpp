@@ -4,7 +4,7 @@
 #include "bonsai/framework/checks/op_cases.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/check_model.h"
-#include "bonsai/layers/transformer.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/support.h"
 
 namespace bonsai {

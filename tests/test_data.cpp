@@ -12,7 +12,7 @@
 #include "bonsai/data/grammar.h"
 #include "bonsai/data/tales.h"
 #include "bonsai/data/text.h"
-#include "bonsai/data/tokenizer.h"
+#include "bonsai/data/tokenizer/char.h"
 #include "bonsai/tests/folder.h"
 #include "bonsai/tests/support.h"
 

@@ -19,7 +19,7 @@ constexpr int64_t kMaxSteps = 1000000;
 // The recorded tokens, in windows that begin at the recorded places.
 class Recorded final : public Task {
  public:
-  Recorded(const Tensor& tokens, Tensor starts, const TransformerConfig& model)
+  Recorded(const Tensor& tokens, Tensor starts, const ModelConfig& model)
       : starts_(std::move(starts)),
         batcher_("recorded", {tokens.span<int32_t>().begin(), tokens.span<int32_t>().end()}, model.block_size,
                  model.vocab_size),
@@ -35,8 +35,8 @@ class Recorded final : public Task {
                                                      static_cast<size_t>(batch_size));
     return batcher_.at(std::vector<int64_t>(row.begin(), row.end()));
   }
-  Evaluation evaluate(Transformer&, int64_t, int64_t, const Poll&) const override { return {}; }
-  std::string sample(Transformer&, uint64_t, const Poll&) const override { return {}; }
+  Evaluation evaluate(Model&, int64_t, int64_t, const Poll&) const override { return {}; }
+  std::string sample(Model&, uint64_t, const Poll&) const override { return {}; }
 
  private:
   Tensor starts_;
@@ -90,7 +90,7 @@ void replay(DType dtype) {
   Fixture f("trajectory/expected");
   const HuggingFaceDirectory init(fixtures() / "trajectory/init");
   Trainer trainer(recorded_run(f, init, dtype));
-  load_weights(init, trainer.model());
+  load_weights(init, dynamic_cast<Transformer&>(trainer.model()));
   std::vector<double> losses, norms;
   for (int64_t step = 0; step < std::min(kMaxSteps, trainer.config().trainer.max_steps); ++step) {
     const StepResult result = trainer.step(step);

@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/training.h"
 #include "bonsai/trainers/induction.h"
 

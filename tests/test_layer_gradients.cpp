@@ -6,7 +6,7 @@
 #include "bonsai/framework/checks/gradcheck.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/feed_forward/feed_forward.h"
-#include "bonsai/layers/transformer.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/layers/feed_forward/swiglu.h"
 #include "bonsai/layers/norm/layer_norm.h"
 #include "bonsai/layers/position/learned.h"
@@ -195,7 +195,7 @@ TEST(LayerGradients, AgreeWithDifferences) {
 TEST(LayerGradients, EveryLayerHasACase) {
   std::set<std::string> covered;
   for (const LayerCase& c : layer_cases()) covered.insert(c.layer);
-  const std::regex declared(R"(class (\w+) (?:final )?: public (?:Module|Layer|AddedPositions)\b)");
+  const std::regex declared(R"(class (\w+) (?:final )?: public (?:Module|Layer|AddedPositions|Model)\b)");
   int found = 0;
   for (const auto& file : std::filesystem::recursive_directory_iterator(BONSAI_SOURCE_DIR "/layers")) {
     if (file.path().extension() != ".h") continue;
@@ -203,7 +203,7 @@ TEST(LayerGradients, EveryLayerHasACase) {
     const std::string text((std::istreambuf_iterator<char>(in)), {});
     for (std::sregex_iterator at(text.begin(), text.end(), declared), end; at != end; ++at, ++found) {
       const std::string name = (*at)[1];
-      const bool abstract = name == "Layer" || name == "Position" || name == "AttentionLayer";
+      const bool abstract = name == "Layer" || name == "Position" || name == "Model" || name == "AttentionLayer";
       EXPECT_TRUE(abstract || covered.count(name)) << name << " of " << file.path().filename();
     }
   }

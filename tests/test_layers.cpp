@@ -4,7 +4,7 @@
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/cache.h"
 #include "bonsai/layers/feed_forward/feed_forward.h"
-#include "bonsai/layers/transformer.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/layers/norm/layer_norm.h"
 #include "bonsai/layers/position/learned.h"
 #include "bonsai/layers/position/sinusoidal.h"

@@ -1,5 +1,6 @@
 // Configs of runs: values must be consistent with each other, and unknown keys are errors.
 #include "bonsai/framework/config/print.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/training.h"
 
 namespace bonsai::test {
@@ -146,7 +147,7 @@ TEST(RunConfig, WhatTheSettingsLeaveNoUseForIsDropped) {
   ConfigFile file = ConfigFile::from_text("data:\n  characters: 5000\nmodel: {n_layers: 9}\n", "f.yaml");
   file.unset("data.characters");
   file.unset("model");
-  EXPECT_EQ(file.load<RunConfig>().model.n_layers, TransformerConfig().n_layers);
+  EXPECT_EQ(file.load<RunConfig>().model.kind.as<TransformerKeys>().n_layers, TransformerConfig().n_layers);
   file.unset("data.seed");
   try {
     file.load<RunConfig>();

@@ -5,6 +5,7 @@
 #include "bonsai/framework/backend/backend.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/cache.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/training.h"
 #include "bonsai/trainers/audit.h"
 #include "bonsai/trainers/generate.h"

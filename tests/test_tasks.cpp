@@ -2,6 +2,7 @@
 // run looks healthy but learns the wrong thing.
 #include "bonsai/data/tales.h"
 #include "bonsai/framework/ops/ops.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/training.h"
 
 namespace bonsai::test {
@@ -29,8 +30,8 @@ std::vector<std::string> rows_of(const Batch& batch, const Tokenizer& tokenizer)
 }
 
 // The mean loss over the blocks of a text.
-double loss_over(Transformer& model, const Tokenizer& tokenizer, const std::string& text) {
-  const Batcher batcher("text", tokenizer.encode(text), model.config().block_size, tokenizer.vocab_size());
+double loss_over(Model& model, const Tokenizer& tokenizer, const std::string& text) {
+  const Batcher batcher("text", tokenizer.encode(text), model.block_size(), tokenizer.vocab_size());
   double sum = 0;
   int64_t tokens = 0;
   for (int64_t i = 0; i < batcher.evaluation_batches(4); ++i) {
@@ -125,7 +126,7 @@ TEST(Tasks, AnEvaluationDoesNotDependOnTheSizeOfItsBatches) {
 TEST(Tasks, TheExactMatchIsTheShareOfRowsThatAreRight) {
   const auto constant = [](const std::string& text, int32_t token) {
     RunConfig config = task_run(text);
-    config.model.tie_embeddings = false;
+    transformer(config.model).tie_embeddings = false;
     Trainer trainer(config);
     // A last norm of weight 0 and bias 1 gives every position the same features.
     for (Parameter* p : trainer.arena().parameters())

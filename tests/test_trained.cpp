@@ -1,4 +1,5 @@
 // The commands that read a trained model, run as processes: generate, inspect, evaluate.
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/program.h"
 
 namespace bonsai::test {
@@ -171,8 +172,8 @@ TEST(Evaluate, TheWholeOfAFileHoweverShort) {  // B44
   ASSERT_EQ(p.run({"train", "text.yaml", "--out", "run", "--quiet"}).status, 0);
   const Checkpoint checkpoint(p.folder / "run");
   Module root;
-  Transformer transformer(&root, "", checkpoint.config().model);
-  checkpoint.load_model(transformer);
+  const std::unique_ptr<Model> model = checkpoint.config().model.make(&root);
+  checkpoint.load_model(*model);
   for (const int64_t length : {2, 5, 9, 12, 21}) {
     const std::string text = some_text(length, 3);
     write(p.folder / "short.txt", text);
@@ -185,7 +186,7 @@ TEST(Evaluate, TheWholeOfAFileHoweverShort) {  // B44
                              std::vector<int32_t>(ids.begin() + begin + shift, ids.begin() + end + shift));
       };
       Context context;
-      sum += loss_of(transformer, {part(0), part(1)}, context).sum.item();
+      sum += loss_of(*model, {part(0), part(1)}, context).sum.item();
     }
     EXPECT_NEAR(loss_in(p.run({"evaluate", "run", "--data", "short.txt", "--whole"})),
                 sum / static_cast<double>(length - 1), 2e-6) << length;

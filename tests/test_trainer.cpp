@@ -5,6 +5,7 @@
 #include <set>
 
 #include "bonsai/framework/autograd/dispatch.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/support.h"
 #include "bonsai/trainers/generate.h"
 #include "bonsai/trainers/optimizer/adamw.h"
@@ -41,8 +42,8 @@ class Rows : public Task {
         targets[static_cast<size_t>(r * kBlock + t)] = kIgnore;
     return batch;
   }
-  Evaluation evaluate(Transformer&, int64_t, int64_t, const Poll&) const override { return {}; }
-  std::string sample(Transformer&, uint64_t, const Poll&) const override { return {}; }
+  Evaluation evaluate(Model&, int64_t, int64_t, const Poll&) const override { return {}; }
+  std::string sample(Model&, uint64_t, const Poll&) const override { return {}; }
 
  private:
   std::function<int64_t(int64_t)> counted_;
@@ -53,7 +54,7 @@ RunConfig small_run(std::shared_ptr<Task> task = std::make_shared<Rows>()) {
   RunConfig run;
   run.task = "rows";
   run.data = std::move(task);
-  run.model = {.vocab_size = 65, .block_size = kBlock, .n_layers = 1, .n_heads = 2, .d_model = 16};
+  run.model = TransformerConfig{.vocab_size = 65, .block_size = kBlock, .n_layers = 1, .n_heads = 2, .d_model = 16};
   run.trainer.batch_size = 2;
   return run;
 }
@@ -139,7 +140,7 @@ class Tempered final : public Layer {
 TEST(Trainer, ALayerSaysWhichParametersDecayWhateverTheirRank) {  // B65
   add_part<FeedForwardKind, Tempered, TemperedConfig>("tempered");
   RunConfig run = small_run();
-  run.model.mlp = "tempered";
+  transformer(run.model).mlp = "tempered";
   Trainer trainer(run);
   for (Parameter* p : trainer.arena().parameters()) copy_into(full(p->value.shape(), 1), p->value);
   trainer.arena().zero_gradients();
@@ -152,7 +153,7 @@ TEST(Trainer, ALayerSaysWhichParametersDecayWhateverTheirRank) {  // B65
 TEST(Trainer, DecayReachesMatricesOnceAndNeverBiasesOrNorms) {
   for (const bool tied : {true, false}) {
     RunConfig run = small_run();
-    run.model.tie_embeddings = tied;
+    transformer(run.model).tie_embeddings = tied;
     run.trainer.dtype = "f64";
     Trainer trainer(run);
     for (Parameter* p : trainer.arena().parameters())
@@ -172,7 +173,7 @@ TEST(Trainer, DecayReachesMatricesOnceAndNeverBiasesOrNorms) {
 
 TEST(Trainer, ATiedTableIsOneParameter) {
   RunConfig tied = small_run(), untied = small_run();
-  untied.model.tie_embeddings = false;
+  transformer(untied.model).tie_embeddings = false;
   EXPECT_EQ(Trainer(tied).parameter_count() + 65 * 16, Trainer(untied).parameter_count());
 }
 
@@ -180,7 +181,7 @@ TEST(Trainer, ATiedTableIsOneParameter) {
 StepResult step_of(std::shared_ptr<Task> task, int64_t rows, int64_t batch_size, const std::string& dtype,
                    bool zeroed_head = false) {
   RunConfig run = small_run(std::move(task));
-  run.model.tie_embeddings = false;
+  transformer(run.model).tie_embeddings = false;
   run.trainer.batch_size = batch_size;
   run.trainer.gradient_accumulation = rows / batch_size;
   run.trainer.dtype = dtype;
@@ -269,7 +270,7 @@ class SameRows final : public Rows {
 // The losses of steps 0, 1 and 2 at rate 0, where only dropout can tell one from another.
 std::vector<double> losses_under_dropout(int64_t gradient_accumulation, int64_t seed) {
   RunConfig run = small_run(std::make_shared<SameRows>());
-  run.model.dropout = 0.5;
+  transformer(run.model).dropout = 0.5;
   run.trainer.gradient_accumulation = gradient_accumulation;
   run.trainer.seed = seed;
   run.schedule.learning_rate = run.schedule.min_learning_rate = 0;
@@ -340,7 +341,7 @@ TEST(Trainer, TheFirstBadValueIsNamedWithItsLayer) {
     };
   });
   RunConfig run = small_run();
-  run.model.n_layers = 2;
+  transformer(run.model).n_layers = 2;
   for (const bool traced : {false, true}) {
     calls = 0;
     run.trainer.trace_nonfinite = traced;

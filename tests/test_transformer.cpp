@@ -8,7 +8,7 @@
 #include "bonsai/layers/feed_forward/feed_forward.h"
 #include "bonsai/layers/norm/layer_norm.h"
 #include "bonsai/layers/position/rope.h"
-#include "bonsai/layers/transformer.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/support.h"
 
 namespace bonsai::test {
@@ -22,13 +22,13 @@ Tensor some_ids(int64_t rows = 2) {
   return tensor({rows, 8}, values, DType::i32);
 }
 
-Tensor run(Transformer& model, Context context) {
-  if (model.encoder) context.source.ids = some_ids();
+Tensor run(Model& model, Context context) {
+  if (model.reads_source()) context.source.ids = some_ids();
   return model(some_ids(), context);
 }
 
 // The standard deviation of a parameter's elements.
-double deviation_of(Transformer& model, const std::string& path) {
+double deviation_of(Model& model, const std::string& path) {
   double squares = 0;
   const auto values = model.parameter(path).value.values();
   for (const double v : values) squares += v * v;

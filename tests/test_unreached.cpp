@@ -1,4 +1,5 @@
 // A parameter that no gradient reaches is never trained: the run reports it at its first step.
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/layers/registry.h"
 #include "bonsai/tests/training.h"
 
@@ -52,7 +53,7 @@ TEST(Unreached, AGradientReachesEveryParameterOfTheShippedConfigs) {
     RunConfig config = load_run(ConfigFile(entry.path()), {"trainer.batch_size=1", "trainer.gradient_accumulation=1"});
     if (!config.data->file().empty()) config.data = TinyRun().config.data;
     if (config.task == "language_model") config.model.block_size = 8;
-    config.model.n_layers = 1, config.model.d_model = 8 * config.model.n_heads;
+    transformer(config.model).n_layers = 1, transformer(config.model).d_model = 8 * transformer(config.model).n_heads;
     prepare_data(config);
     Trainer trainer(config);
     trainer.step(0);

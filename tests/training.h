@@ -58,14 +58,14 @@ class WatchedTask final : public Task {
     if (on_batch) on_batch(index);
     return task_->batch(index, batch_size);
   }
-  Evaluation evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
+  Evaluation evaluate(Model& model, int64_t batch_size, int64_t max_batches,
                       const Poll& poll) const override {
     if (evaluations_ < losses.size()) return {.loss = losses[evaluations_++]};
     if (part_and_whole) return {.loss = max_batches == 0 ? 9.0 : static_cast<double>(5 - evaluations_++ % 5)};
     return task_->evaluate(model, batch_size, max_batches,
                            watched(max_batches > 0 ? "evaluation" : "full evaluation", poll));
   }
-  std::string sample(Transformer& model, uint64_t seed, const Poll& poll) const override {
+  std::string sample(Model& model, uint64_t seed, const Poll& poll) const override {
     if (sample_fails) throw Error("nothing can be written");
     return task_->sample(model, seed, watched("sample", poll));
   }

@@ -12,6 +12,7 @@
 #include "bonsai/framework/core/limits.h"
 #include "bonsai/framework/core/parallel.h"
 #include "bonsai/trainers/loop.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/trainers/progress.h"
 
 namespace bonsai {
@@ -29,12 +30,15 @@ CLI::Option* add_each(CLI::App& command, const std::string& name, std::vector<st
 void check_memory(const RunConfig& config, Use use) {
   constexpr double kLayerBytes = 16 << 10;  // of the objects of a layer, beside its elements
   const bool training = use == Use::training;
-  const auto layers =
-      static_cast<double>(config.model.n_layers) + static_cast<double>(config.model.n_encoder_layers);
-  // About sixteen vectors of d_model per token and layer are kept, and the logits twice.
+  // A transformer keeps about sixteen vectors of d_model per token and layer; every model, the logits twice.
+  const auto* transformer = config.model.kind.find<TransformerKeys>();
+  const double layers = transformer ? static_cast<double>(transformer->n_layers) +
+                                          static_cast<double>(transformer->n_encoder_layers)
+                                    : 0;
+  const double width = transformer ? static_cast<double>(transformer->d_model) : 0;
   const double tokens =
       static_cast<double>(config.trainer.batch_size) * static_cast<double>(config.model.block_size);
-  const double kept = 16.0 * static_cast<double>(config.model.d_model) * (training ? layers : 1) +
+  const double kept = 16.0 * width * (training ? layers : 1) +
                       2.0 * static_cast<double>(config.model.vocab_size);
   Parameter matrix("matrix", empty({256, 256}), /*decay=*/true);  // most elements are those of matrices
   const auto state = static_cast<double>(state_elements(config.optimizer, {&matrix}));
@@ -163,12 +167,12 @@ CLI::Option* add_device(CLI::App& command, Device& device) {
 LoadedModel::LoadedModel(const std::string& path, Device device)
     : checkpoint(path),
       root(checkpoint.build((open_device(device), device))),
-      transformer(&root, "", checkpoint.config().model) {
-  checkpoint.load_model(transformer);
+      model(checkpoint.config().model.make(&root)) {
+  checkpoint.load_model(*model);
 }
 
 Batch prompt_of(const LoadedModel& model, const std::string& option, const std::string& text) {
-  const int64_t most = model.transformer.config().block_size;
+  const int64_t most = model.model->block_size();
   try {
     Batch batch = model.checkpoint.config().data->prompt(*model.checkpoint.tokenizer(), text);
     if (!batch.source || batch.source.size(1) <= most) return batch;
@@ -186,9 +190,9 @@ std::vector<int32_t> written_by(LoadedModel& model, const Batch& batch, int64_t 
   const Task& task = *model.checkpoint.config().data;
   const int32_t end = task.end_token(*model.checkpoint.tokenizer());
   const auto begin = batch.inputs.span<int32_t>();
-  count = std::min(count, task.answer_length(batch, model.transformer.config().block_size));
+  count = std::min(count, task.answer_length(batch, model.model->block_size()));
   return generate(
-      model.transformer, {begin.begin(), begin.end()}, count, options,
+      *model.model, {begin.begin(), begin.end()}, count, options,
       [end](int32_t id) { return id != end; }, source_of(batch));
 }
 

@@ -63,7 +63,7 @@ struct LoadedModel {
   explicit LoadedModel(const std::string& path, Device device = {});
   Checkpoint checkpoint;
   Module root;
-  Transformer transformer;
+  std::unique_ptr<Model> model;
 };
 
 // What the model is given of an option's text. A ConfigError names the option if the text is not in its

@@ -74,7 +74,7 @@ void add_evaluate(CLI::App& program) {
       prepare_data(config, model.checkpoint.tokenizer());
     }
     check_memory(config, Use::evaluation);
-    const Evaluation e = config.data->evaluate(model.transformer, config.trainer.batch_size, 0);
+    const Evaluation e = config.data->evaluate(*model.model, config.trainer.batch_size, 0);
     check(std::isfinite(e.loss), model.checkpoint.file().string(),
           "its loss is not finite; the model has diverged, use an earlier checkpoint");
     fmt::print("val_loss {:.6f}\n", e.loss);

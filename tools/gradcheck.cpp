@@ -50,34 +50,34 @@ void add_gradcheck(CLI::App& program) {
   command->callback([a] {
     RunConfig config = a->load();
     prepare_data_or_vocabulary(config);
-    TransformerConfig& model = config.model;
-    if (const double count = parameter_count(model); count > kLargeModel) {
+    ModelConfig& keys = config.model;
+    if (const double count = parameter_count(keys); count > kLargeModel) {
       constexpr int64_t kTokens = 1024;
       fmt::print("{:.1f} million parameters:", count / 1e6);
       if (a->layer.empty()) {
-        fmt::print(" checked with one of {} blocks", model.n_layers);
-        model.n_layers = 1, model.n_encoder_layers = std::min<int64_t>(1, model.n_encoder_layers);
+        fmt::print(" checked with one block of each kind");
+        keys = shortened(keys, 1);
       }
-      if (model.vocab_size > kTokens)
+      if (keys.vocab_size > kTokens)
         fmt::print("{} of {} tokens", a->layer.empty() ? " and 1024" : " checked with 1024",
-                   model.vocab_size);
+                   keys.vocab_size);
       fmt::print("\n");
-      model.vocab_size = std::min(kTokens, model.vocab_size);
+      keys.vocab_size = std::min(kTokens, keys.vocab_size);
     }
     const Device device = config.device.device();
     open_device(device);
     Module root({.dtype = DType::f64, .device = device, .seed = static_cast<uint64_t>(config.trainer.seed)});
-    Transformer transformer{&root, "", model};
-    if (!a->layer.empty() && !has_path(transformer, a->layer))
+    const std::unique_ptr<Model> model = keys.make(&root);
+    if (!a->layer.empty() && !has_path(*model, a->layer))
       throw ConfigError(fmt::format("{}: the model has no layer {}", a->path, a->layer));
-    const int64_t time = std::min(a->tokens, model.block_size);
-    const Tensor ids = some_ids("gradcheck ids", time, model.vocab_size, device);
+    const int64_t time = std::min(a->tokens, keys.block_size);
+    const Tensor ids = some_ids("gradcheck ids", time, keys.vocab_size, device);
     Context context{.training = true, .random = {.seed = 1}};
-    if (transformer.encoder) {  // one longer than the target, its last token padding
-      const int64_t source = std::min(a->tokens + 1, model.block_size);
+    if (model->reads_source()) {  // one longer than the target, its last token padding
+      const int64_t source = std::min(a->tokens + 1, keys.block_size);
       std::vector<int32_t> padding_mask(static_cast<size_t>(source), 1);
       padding_mask.back() = source == 1;
-      context.source = {.ids = some_ids("gradcheck source", source, model.vocab_size, device),
+      context.source = {.ids = some_ids("gradcheck source", source, keys.vocab_size, device),
                         .padding_mask = from<int32_t>({1, source}, padding_mask, device)};
     }
     const ModelCheckOptions options{
@@ -85,7 +85,7 @@ void add_gradcheck(CLI::App& program) {
           fmt::print("{}", text);
           std::fflush(stdout);
         }};
-    const ModelCheck check = check_model(a->path, transformer, ids, context, options);
+    const ModelCheck check = check_model(a->path, *model, ids, context, options);
     fmt::print("{}", check.text());
     if (!check.passed()) throw CLI::RuntimeError(1);
   });

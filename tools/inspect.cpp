@@ -7,37 +7,42 @@
 
 #include "bonsai/framework/config/yaml.h"
 #include "bonsai/framework/core/quote.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/tools/command.h"
 #include "bonsai/trainers/loop.h"
 
 namespace bonsai {
 namespace {
 
-void print_model(Transformer& transformer, const RunConfig& config) {
+// Floating-point operations per token, forward and backward.
+double flops_per_token(const TransformerKeys& m, const ModelConfig& config, double total) {
+  const int64_t tables = m.n_encoder_layers > 0 ? 2 : 1;  // of learned positions
+  const auto embeddings =
+      static_cast<double>(m.position == "learned" ? tables * config.block_size * m.d_model : 0) +
+      static_cast<double>(m.tie_embeddings ? 0 : config.vocab_size * m.d_model);
+  // A position of a decoder sees half of the block on average; one of an encoder, or of cross-attention, all.
+  const int64_t halves = m.n_layers + 2 * (m.n_encoder_layers > 0 ? m.n_layers + m.n_encoder_layers : 0);
+  return 6 * (total - embeddings) + 6 * static_cast<double>(halves * config.block_size * m.d_model);
+}
+
+void print_model(Model& model, const RunConfig& config) {
   int64_t total = 0, decayed = 0, decayed_tensors = 0, others = 0;
   fmt::print("{:<40} {:<16} {:>10}  decay\n", "parameter", "shape", "elements");
-  for (Parameter* p : transformer.parameters()) {
+  for (Parameter* p : model.parameters()) {
     fmt::print("{:<40} {:<16} {:>10}  {}\n", p->path, p->value.shape().str(), p->value.elements(),
                p->decay ? "yes" : "no");
     total += p->value.elements();
     p->decay ? ++decayed_tensors, decayed += p->value.elements() : ++others;
   }
-  const TransformerConfig& m = config.model;
-  const int64_t tables = m.n_encoder_layers > 0 ? 2 : 1;  // of learned positions
-  const auto embeddings =
-      static_cast<double>(m.position == "learned" ? tables * m.block_size * m.d_model : 0) +
-      static_cast<double>(m.tie_embeddings ? 0 : m.vocab_size * m.d_model);
-  // A position of a decoder sees half of the block on average; one of an encoder, or of cross-attention, all.
-  const int64_t halves = m.n_layers + 2 * (m.n_encoder_layers > 0 ? m.n_layers + m.n_encoder_layers : 0);
-  const double flops = 6 * (static_cast<double>(total) - embeddings) +
-                       6 * static_cast<double>(halves * m.block_size * m.d_model);
   const double bytes = static_cast<double>(total) * (config.trainer.dtype == "f64" ? 8 : 4);
   fmt::print("\n{} parameters; {} tensors with weight decay ({} elements), {} without\n", total,
              decayed_tensors, decayed, others);
-  fmt::print("{:.3g} floating-point operations a token{}, forward and backward\n", flops,
-             m.n_encoder_layers > 0 ? " and its token of the source" : "");
-  const double state = static_cast<double>(state_elements(config.optimizer, transformer.parameters())) /
-                       static_cast<double>(total);
+  if (const auto* keys = config.model.kind.find<TransformerKeys>())
+    fmt::print("{:.3g} floating-point operations a token{}, forward and backward\n",
+               flops_per_token(*keys, config.model, static_cast<double>(total)),
+               keys->n_encoder_layers > 0 ? " and its token of the source" : "");
+  const double state =
+      static_cast<double>(state_elements(config.optimizer, model.parameters())) / static_cast<double>(total);
   fmt::print("{:.1f} MiB of weights, {:.1f} MiB with gradients and the state of {}\n", bytes / 1048576,
              (2 + state) * bytes / 1048576, config.optimizer.kind.name());
 }
@@ -73,7 +78,7 @@ std::vector<std::string> tokens_of(const Tensor& ids, const Tokenizer& tokenizer
 
 // What the model is given for a text: with a source, the answer that it writes itself.
 Batch reading(LoadedModel& model, const std::string& text) {
-  const int64_t most = model.transformer.config().block_size;
+  const int64_t most = model.model->block_size();
   Batch batch = prompt_of(model, "--attention", text);
   if (batch.inputs.size(1) > most)
     throw ConfigError(
@@ -90,7 +95,8 @@ void print_attention(LoadedModel& model, const std::string& text, const std::str
   std::map<std::string, Tensor> weights;
   Context context;
   context.source = source_of(batch), context.weights = &weights;
-  model.transformer(batch.inputs, context);
+  (*model.model)(batch.inputs, context);
+  if (weights.empty()) throw ConfigError("--attention: no layer of the model gives attention weights");
   if (!layer.empty() && !weights.contains(layer))
     throw ConfigError(fmt::format("--layer: no attention layer is called {}", layer));
 
@@ -148,9 +154,8 @@ void add_inspect(CLI::App& program) {
         throw ConfigError("--attention needs a trained model, and " + a->path + " is a config");
       RunConfig config = a->load();
       prepare_data_or_vocabulary(config);
-      Module root;
-      Transformer transformer{&root, "", config.model};
-      print_model(transformer, config);
+      Module root({.shapes_only = true});
+      print_model(*config.model.make(&root), config);
     } else {
       if (!a->settings.empty() || !a->device.empty() || a->threads >= 0)
         throw ConfigError("--set, --device and --threads are for a config, and " + a->path +
@@ -162,7 +167,7 @@ void add_inspect(CLI::App& program) {
                  std::isfinite(progress.best_loss)
                      ? fmt::format("best validation loss {:.4f}", progress.best_loss)
                      : "not evaluated yet");
-      print_model(model.transformer, model.checkpoint.config());
+      print_model(*model.model, model.checkpoint.config());
     }
   });
 }

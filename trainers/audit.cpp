@@ -7,6 +7,7 @@
 #include "bonsai/framework/core/rng.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/cache.h"
+#include "bonsai/layers/model/transformer.h"
 
 namespace bonsai {
 namespace {
@@ -24,72 +25,85 @@ Context context_of(const AuditConditions& c) {
   return {.padding_mask = c.padding_mask, .segment_ids = c.segment_ids, .attention_scale = c.attention_scale};
 }
 
+Tensor some_ids(int64_t count, int64_t vocabulary, Device device) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i)
+    ids.push_back(static_cast<int32_t>(random_uniform(random_key(1, "audit ids"), static_cast<uint64_t>(i)) *
+                                       static_cast<double>(vocabulary)));
+  return from<int32_t>({1, count}, ids, device);
+}
+
+// Of the embeddings.
+int64_t width_of(Model& model) {
+  Context context;
+  return model.embed(some_ids(1, model.vocab_size(), model.build().device), context).size(-1);
+}
+
 // Weights that start at a constant, such as a gate at 0, would hide what they scale.
-void stir(Transformer& transformer) {
-  for (Parameter* p : transformer.parameters()) {
+void stir(Model& model) {
+  for (Parameter* p : model.parameters()) {
     const std::vector<double> first = p->value.alias({std::min<int64_t>(2, p->value.elements())}).values();
     if (first.empty() || first.front() != first.back()) continue;
     std::vector<double> values = p->value.values();
     const RandomKey key = random_key(1, "audit " + p->path);
-    for (size_t i = 0; i < values.size(); ++i) values[i] += TransformerConfig{}.init_std * random_normal(key, i);
+    for (size_t i = 0; i < values.size(); ++i) values[i] += kInitStd * random_normal(key, i);
     copy_into(tensor(p->value.shape(), values, p->value.dtype(), p->value.device()), p->value);
   }
 }
 
-// Audits the decoder and, if there is one, the encoder and what the decoder sees of the source.
-std::vector<AuditReport> audit_leaks(const std::string& name, Transformer& transformer, bool quick) {
-  const TransformerConfig& config = transformer.config();
-  const bool encoder = transformer.encoder != nullptr;
-  const int64_t time = config.block_size, width = config.d_model;
+// Audits what writes and, if there is an encoder, what reads and what the one sees of the other.
+std::vector<AuditReport> audit_leaks(const std::string& name, Model& model, bool quick) {
+  const bool encoder = model.reads_source();
+  const int64_t time = model.block_size(), width = width_of(model);
   // A pass over p positions computes p * time tokens. Six are three patterns of hidden inputs, twice.
   AuditOptions options;
   const int64_t tokens = quick ? 4096 / (encoder ? 3 : 1) : int64_t{1} << 18;
   options.positions = std::min(time, std::max<int64_t>(6, tokens / time));
   options.positions_further = std::min<int64_t>(!quick ? 64 : encoder ? 6 : 8, options.positions);
-  const MultiHead* const heads = config.attention.find<MultiHead>();
-  options.sees_next = !heads || heads->window != 1;
-  options.device = transformer.build().device;
+  options.sees_next = model.sees_earlier(), options.attends = model.attends();
+  options.device = model.build().device;
   std::vector<AuditReport> reports;
   const auto audit = [&](const std::string& part, const AuditedFunction& f) {
-    reports.push_back(leak_audit(name + part, f, time, width, transformer.build().dtype, options));
+    reports.push_back(leak_audit(name + part, f, time, width, model.build().dtype, options));
   };
 
   audit("", [&](const Tensor& x, const AuditConditions& conditions) {
     Context context = context_of(conditions);
     if (encoder) context.source = {.features = stand_in(x, time, width), .segment_ids = conditions.segment_ids};
-    return transformer.head(transformer.trunk(x, context), context);
+    return model.from_embedding(x, context);
   });
   if (!encoder) return reports;
   options.causal = false;
   audit(", its encoder", [&](const Tensor& x, const AuditConditions& conditions) {
     Context context = context_of(conditions);
-    return transformer.encoder->trunk(x, context);
+    return model.encode_embedding(x, context);
   });
   options.outputs = time;
   audit(", what it sees of a source", [&](const Tensor& x, const AuditConditions& conditions) {
     Context context = context_of(conditions);
-    const Tensor features = transformer.encoder->trunk(x, context);
+    const Tensor features = model.encode_embedding(x, context);
     context.padding_mask = {}, context.segment_ids = conditions.output_segment_ids;
-    context.source = {.features = features, .padding_mask = conditions.padding_mask, .segment_ids = conditions.segment_ids};
-    return transformer.head(transformer.trunk(stand_in(x, time, width), context), context);
+    context.source = {.features = features,
+                      .padding_mask = conditions.padding_mask,
+                      .segment_ids = conditions.segment_ids};
+    return model.from_embedding(stand_in(x, time, width), context);
   });
   return reports;
 }
 
-AuditReport audit_feed_forward(const std::string& name, Transformer& transformer, int64_t time, int64_t passes) {
-  Layer& layer = *transformer.stack.blocks().front().mlp;
+AuditReport audit_position_wise(const std::string& name, Layer& layer, Model& model, int64_t passes) {
   const auto f = [&](const Tensor& x, const AuditConditions& conditions) {
     Context context = context_of(conditions);
     return layer(x, context);
   };
-  const Build& build = transformer.build();
-  AuditReport report = position_wise_audit(name + ", " + layer.path() + " by itself", f, time, transformer.config().d_model,
-                                           passes, build.dtype, {.device = build.device});
+  const Build& build = model.build();
+  AuditReport report = position_wise_audit(name + ", " + layer.path() + " by itself", f, model.block_size(),
+                                           width_of(model), passes, build.dtype, {.device = build.device});
   if (!report.faults.empty())
     report.faults.push_back(fmt::format(
-        "if {} is meant to, declare `bool position_wise() const override {{ return false; }}` in its class: text is then generated "
-        "without the key/value cache",
-        transformer.config().mlp.name()));
+        "if {} is meant to, declare `bool position_wise() const override {{ return false; }}` in its class: text is "
+        "then generated without the key/value cache",
+        layer.path()));
   return report;
 }
 
@@ -99,36 +113,28 @@ double largest(const Tensor& x) {
   return most;
 }
 
-Tensor some_ids(int64_t count, int64_t vocabulary, Device device) {
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < count; ++i)
-    ids.push_back(static_cast<int32_t>(random_uniform(random_key(1, "audit ids"), static_cast<uint64_t>(i)) *
-                                       static_cast<double>(vocabulary)));
-  return from<int32_t>({1, count}, ids, device);
-}
-
 // Logits of a few tokens, passed one and five at a time as generation passes them, against those of one pass over all.
-AuditReport audit_passes(const std::string& name, Transformer& transformer) {
-  const int64_t tokens = std::min<int64_t>(8, transformer.config().block_size);
-  const Tensor ids = some_ids(tokens, transformer.config().vocab_size, transformer.build().device);
+AuditReport audit_passes(const std::string& name, Model& model) {
+  const int64_t tokens = std::min<int64_t>(8, model.block_size());
+  const Tensor ids = some_ids(tokens, model.vocab_size(), model.build().device);
   Context start;
-  if (transformer.encoder) start.source.ids = ids, start.source.features = transformer.encode(start);
+  if (model.reads_source()) start.source.ids = ids, start.source.features = model.encode(start);
   const auto pass = [&](Context context, int64_t end) {
-    return transformer(slice(ids, 1, context.first_position, end), context);
+    return model(slice(ids, 1, context.first_position, end), context);
   };
   const Tensor whole = pass(start, tokens);
 
   AuditReport report;
-  report.name = name + fmt::format(", passes {} the key/value cache", transformer.cacheable() ? "with" : "without");
+  report.name = name + fmt::format(", passes {} the key/value cache", model.cacheable() ? "with" : "without");
   report.checked = fmt::format("{} tokens, one and five per pass", tokens), report.positions = tokens;
-  const double scale = largest(whole), most = transformer.build().dtype == DType::f64 ? 1e-9 : 1e-4;
+  const double scale = largest(whole), most = model.build().dtype == DType::f64 ? 1e-9 : 1e-4;
   if (scale == 0 || !std::isfinite(scale)) report.missing.push_back("the logits are all 0, or not finite");
   for (const int64_t piece : {1, 5}) {
     KeyValueCache cache(tokens);
     for (int64_t at = 0, end = 0; at < tokens; at = end) {
       end = std::min(tokens, at + piece);
       Context context = start;
-      if (transformer.cacheable()) context.cache = &cache, context.first_position = at;
+      if (model.cacheable()) context.cache = &cache, context.first_position = at;
       const Tensor all = pass(context, end), last = slice(all, 1, all.size(1) - (end - at), all.size(1));
       const double error = largest(sub(last, slice(whole, 1, at, end))) / scale;
       if (error <= most) continue;
@@ -145,28 +151,26 @@ AuditReport audit_passes(const std::string& name, Transformer& transformer) {
 
 }  // namespace
 
-std::vector<AuditReport> audit_model(const std::string& name, TransformerConfig config, DType dtype,
-                                     AuditExtent extent, Device device) {
-  int64_t max_layers = std::max(config.n_layers, config.n_encoder_layers);
-  if (parameter_count(config) > kLargeModel) max_layers = 1;
-  const bool quick = extent == AuditExtent::quick, encoder = config.n_encoder_layers > 0;
-  if (quick) max_layers = std::min<int64_t>(max_layers, encoder ? 1 : 2);  // the others are like them
-  config.n_layers = std::min(config.n_layers, max_layers);
-  config.n_encoder_layers = std::min(config.n_encoder_layers, max_layers);
-  config.vocab_size =
-      std::min<int64_t>(config.vocab_size, 65);  // the head sees one position, whatever its width
-  config.init_std = TransformerConfig{}.init_std;  // weights of zero, or huge ones, would prove nothing
+std::vector<AuditReport> audit_model(const std::string& name, ModelConfig config, DType dtype, AuditExtent extent,
+                                     Device device) {
+  const auto* keys = config.kind.find<TransformerKeys>();
+  const bool quick = extent == AuditExtent::quick, encoder = keys && keys->n_encoder_layers > 0;
+  if (parameter_count(config) > kLargeModel) config = shortened(config, 1);
+  if (quick) config = shortened(config, encoder ? 1 : 2);  // the others are like them
+  config.vocab_size = std::min<int64_t>(config.vocab_size, 65);  // the head sees one position, whatever its width
+  if (config.kind.find<TransformerKeys>())
+    transformer(config).init_std = kInitStd;  // weights of zero, or huge ones, would prove nothing
   open_device(device);
   Module root({.dtype = dtype, .device = device});
-  Transformer transformer(&root, "", config);
-  for (Parameter* p : transformer.parameters())
-    p->trainable = false;  // only gradients of positions are asked for
-  stir(transformer);
+  const std::unique_ptr<Model> model = config.make(&root);
+  for (Parameter* p : model->parameters()) p->trainable = false;  // only gradients of positions are asked for
+  stir(*model);
 
-  std::vector<AuditReport> reports = audit_leaks(name, transformer, quick);
-  if (transformer.cacheable())
-    reports.push_back(audit_feed_forward(name, transformer, config.block_size, quick ? 1 : 16));
-  reports.push_back(audit_passes(name, transformer));
+  std::vector<AuditReport> reports = audit_leaks(name, *model, quick);
+  if (model->cacheable())
+    for (Layer* layer : model->position_wise_layers())
+      reports.push_back(audit_position_wise(name, *layer, *model, quick ? 1 : 16));
+  reports.push_back(audit_passes(name, *model));
   return reports;
 }
 

@@ -197,7 +197,7 @@ bool Checkpoint::is_state_of(const std::string& name, const std::set<std::string
 }
 
 // Everything is checked before anything changes.
-void Checkpoint::load_model(Transformer& model) const {
+void Checkpoint::load_model(Model& model) const {
   std::vector<std::pair<Parameter*, Tensor>> found;
   std::set<std::string> names;
   for (Parameter* p : model.parameters()) {

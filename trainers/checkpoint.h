@@ -59,7 +59,7 @@ class Checkpoint {
   Build build(Device device = {}) const;
 
   // A file of another model is an Error, and then nothing has changed.
-  void load_model(Transformer& model) const;
+  void load_model(Model& model) const;
   void load(Trainer& trainer) const;  // weights and the optimizer's state
 
  private:

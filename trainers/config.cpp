@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "bonsai/layers/model/transformer.h"
+
 namespace bonsai {
 namespace {
 
@@ -39,10 +41,11 @@ std::string misfit(const TrainerConfig& t) {
 }  // namespace
 
 std::string misfit(const RunConfig& c) {
-  if (const std::string why = misfit(c.model); !why.empty()) return "model: " + why;
-  if (c.data && c.data->has_source() != (c.model.n_encoder_layers > 0))
+  if (const std::string why = c.model.kind.misfit_text(); !why.empty()) return "model: " + why;
+  if (const auto* model = c.model.kind.find<TransformerKeys>();
+      c.data && model && c.data->has_source() != (model->n_encoder_layers > 0))
     return fmt::format(
-        "model.n_encoder_layers is {}, but the task {} has {}", c.model.n_encoder_layers, c.task,
+        "model.n_encoder_layers is {}, but the task {} has {}", model->n_encoder_layers, c.task,
         c.data->has_source() ? "a source, which needs an encoder" : "no source for an encoder");
   if (const std::string why = misfit(c.trainer); !why.empty()) return why;
   return misfit(c.schedule, c.trainer, c.optimizer.kind.make()->weight_decay());

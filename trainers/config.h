@@ -1,4 +1,4 @@
-// What a YAML file of a run says. Defaults stand here; layers/transformer.h has the model's.
+// What a YAML file of a run says. Defaults stand here; layers/model has the models'.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bonsai/framework/config/visit.h"
-#include "bonsai/layers/transformer.h"
+#include "bonsai/layers/model/model.h"
 #include "bonsai/trainers/optimizer/rule.h"
 #include "bonsai/trainers/registry.h"
 #include "bonsai/trainers/schedule/schedule.h"
@@ -67,7 +67,7 @@ struct DeviceConfig {
 
 struct RunConfig {
   std::string task = TaskKind::standard;
-  TransformerConfig model = {.vocab_size = 0};
+  ModelConfig model;
   std::shared_ptr<Task> data;  // has the data section's keys: those of the task
   TrainerConfig trainer;
   OptimizerConfig optimizer;
@@ -78,7 +78,7 @@ struct RunConfig {
   void visit(V& v) {
     v("task", task, "what the model learns", OneOf{registry<TaskKind>().names()});
     if (const auto part = registry<TaskKind>().config(task); part && (!data || data->name() != task)) data = part->make();
-    v.section("model", model, "a decoder, or an encoder and a decoder");
+    v.section("model", model, "what is trained");
     if (data) v.section("data", *data, "what it is trained on");
     v.section("trainer", trainer, "the loop");
     v.section("optimizer", optimizer, "how a step changes the parameters");

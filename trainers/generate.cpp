@@ -12,12 +12,12 @@ namespace bonsai {
 
 namespace {
 
-Context reading(Transformer& model, const Source& source) {
+Context reading(Model& model, const Source& source) {
   Context context;
   const Device device = model.build().device;
   context.source = {source.ids.to(device), source.features.to(device), source.padding_mask.to(device),
                     source.segment_ids.to(device)};
-  if (model.encoder) context.source.features = model.encode(context);
+  if (model.reads_source()) context.source.features = model.encode(context);
   return context;
 }
 
@@ -73,12 +73,12 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& o, u
   return order[left - 1];
 }
 
-std::vector<int32_t> generate(Transformer& model, std::vector<int32_t> ids, int64_t count,
+std::vector<int32_t> generate(Model& model, std::vector<int32_t> ids, int64_t count,
                               const GenerateOptions& options, const std::function<bool(int32_t)>& go_on,
                               const Source& source, const Poll& poll) {
   check(!ids.empty(), "generate", "needs at least one token to begin with");
-  const auto vocabulary = static_cast<size_t>(model.config().vocab_size);
-  const int64_t block = model.config().block_size;
+  const auto vocabulary = static_cast<size_t>(model.vocab_size());
+  const int64_t block = model.block_size();
   KeyValueCache cache(std::min(block, static_cast<int64_t>(ids.size()) + count));
   const Context start = reading(model, source);
   for (int64_t i = 0; i < count; ++i) {
@@ -98,11 +98,11 @@ std::vector<int32_t> generate(Transformer& model, std::vector<int32_t> ids, int6
   return ids;
 }
 
-std::vector<std::vector<int32_t>> greedy(Transformer& model, const Tensor& ids, int64_t count,
+std::vector<std::vector<int32_t>> greedy(Model& model, const Tensor& ids, int64_t count,
                                          const Source& source, const Poll& poll) {
   check_axes("greedy", "ids", ids, "(batch,time)");
   check(ids.elements() > 0, "greedy", "needs rows of at least one token to begin with, got {}", ids);
-  const int64_t rows = ids.size(0), vocabulary = model.config().vocab_size, block = model.config().block_size;
+  const int64_t rows = ids.size(0), vocabulary = model.vocab_size(), block = model.block_size();
   check(count <= block + 1 - ids.size(1), "greedy", "{} tokens after {} do not fit block_size {}", count,
         ids.size(1), block);
   const Tensor prompt = ids.to(Device{});

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "bonsai/layers/transformer.h"
+#include "bonsai/layers/model/model.h"
 #include "bonsai/trainers/poll.h"
 
 namespace bonsai {
@@ -28,15 +28,15 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& opti
 
 // The ids and `count` more. The model sees the last block_size of them: up to there through a cache, a token
 // a pass; beyond, where every token's position moves with each new one, and where a layer is not
-// position-wise (Transformer::cacheable), through the whole window. With a source, which an encoder reads
+// position-wise (Model::cacheable), through the whole window. With a source, which an encoder reads
 // once. `go_on` hears each new token and says whether another shall follow.
-std::vector<int32_t> generate(Transformer& model, std::vector<int32_t> ids, int64_t count,
+std::vector<int32_t> generate(Model& model, std::vector<int32_t> ids, int64_t count,
                               const GenerateOptions& options, const std::function<bool(int32_t)>& go_on = {},
                               const Source& source = {}, const Poll& poll = kNoPoll);
 
 // The most likely tokens after each row (B,T) of a batch, (B,count), each chosen after those before it. T is
 // at least 1, and T + count - 1, the tokens that the model reads, at most block_size.
-std::vector<std::vector<int32_t>> greedy(Transformer& model, const Tensor& ids, int64_t count,
+std::vector<std::vector<int32_t>> greedy(Model& model, const Tensor& ids, int64_t count,
                                          const Source& source = {}, const Poll& poll = kNoPoll);
 
 }  // namespace bonsai

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bonsai/data/tokenizer/char.h"
 #include "bonsai/trainers/generate.h"
 #include "bonsai/trainers/registry.h"
 
@@ -57,14 +58,14 @@ Batch Induction::validation(int64_t first, int64_t count) const {
   return sequences(seed_, "induction validation", first, count, validated_);
 }
 
-Evaluation Induction::evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
+Evaluation Induction::evaluate(Model& model, int64_t batch_size, int64_t max_batches,
                                const Poll& poll) const {
   return evaluation_over(model, evaluation_sequences_, batch_size, max_batches, poll,
                          [&](int64_t first, int64_t count) { return validation(first, count); });
 }
 
 // A block, once and a half, and how the model goes on.
-std::string Induction::sample(Transformer& model, uint64_t seed, const Poll& poll) const {
+std::string Induction::sample(Model& model, uint64_t seed, const Poll& poll) const {
   const Batch batch = sequences(seed, "induction sample", 0, 1, {shortest_});
   const auto ids = batch.inputs.span<int32_t>();
   const auto seen = static_cast<size_t>(shortest_ + shortest_ / 2);

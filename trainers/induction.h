@@ -19,9 +19,9 @@ class Induction final : public Task {
   int64_t vocab_size() const override { return vocabulary_; }
   std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
   Batch batch(const BatchIndex& index, int64_t batch_size) const override;
-  Evaluation evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
+  Evaluation evaluate(Model& model, int64_t batch_size, int64_t max_batches,
                       const Poll& poll) const override;
-  std::string sample(Transformer& model, uint64_t seed, const Poll& poll) const override;
+  std::string sample(Model& model, uint64_t seed, const Poll& poll) const override;
   Batch prompt(const Tokenizer& tokenizer, const std::string& text) const override;
   int64_t answer_length(const Batch& prompt, int64_t block_size) const override;
   Batch validation(int64_t first, int64_t count) const;  // sequences of the set that evaluate() goes through

@@ -1,6 +1,7 @@
 #include "bonsai/trainers/language_model.h"
 
 #include "bonsai/data/tales.h"
+#include "bonsai/data/tokenizer/char.h"
 #include "bonsai/trainers/generate.h"
 #include "bonsai/trainers/registry.h"
 
@@ -16,6 +17,7 @@ void LanguageModel::visit(Visitor& v) {
     v("seed", seed_, "of the tales or ids", at_least(0));
   }
   if (source_ == "random") v("vocabulary", vocabulary_, "number of different ids", between(2, 1000000));
+  else v.choice("tokenizer", tokenizer_kind_, "how the text becomes ids");
   v("validation_fraction", validation_fraction_, "held back for validation: the end of a file",
     between(0.001, 0.9));
 }
@@ -57,12 +59,12 @@ Split LanguageModel::read(std::shared_ptr<Tokenizer> tokenizer) {
     const std::string train = tales(seed, "train", characters_);
     const auto held_back = static_cast<int64_t>(static_cast<double>(characters_) * validation_fraction_);
     const std::string validation = tales(seed, "validation", held_back);
-    tokenizer_ = tokenizer ? std::move(tokenizer) : std::make_shared<CharTokenizer>(train + validation);
+    tokenizer_ = tokenizer ? std::move(tokenizer) : tokenizer_kind_.make(TokenizerSource{.text = train + validation});
     return {tokenizer_->encode(train), tokenizer_->encode(validation)};
   }
   check(!path_.empty(), "data", "data.path is empty; name the text file");
   const std::string text = read_text(path_);
-  tokenizer_ = tokenizer ? std::move(tokenizer) : std::make_shared<CharTokenizer>(text);
+  tokenizer_ = tokenizer ? std::move(tokenizer) : tokenizer_kind_.make(TokenizerSource{.text = text});
   if (use_ == Use::whole) return {{}, encoded(text)};
   return split_tokens(encoded(text), validation_fraction_);
 }
@@ -79,7 +81,8 @@ void LanguageModel::prepare(int64_t block_size, uint64_t, std::shared_ptr<Tokeni
   if (use_ == Use::training) train_.emplace("train", std::move(split.train), block_size, vocab_size());
   validation_.emplace("validation", std::move(split.validation), block_size, vocab_size());
   identity_ = Task::identity();
-  identity_.erase("data.path");  // the same text elsewhere is the same data
+  identity_.erase("data.path");       // the same text elsewhere is the same data
+  identity_.erase("data.tokenizer");  // the checkpoint has the tokenizer itself
   if (train_) identity_["training"] = train_->identity();
   identity_["validation"] = validation_->identity();
 }
@@ -90,7 +93,7 @@ Batch LanguageModel::batch(const BatchIndex& index, int64_t batch_size) const {
   return train_->random(index, batch_size);
 }
 
-Evaluation LanguageModel::evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
+Evaluation LanguageModel::evaluate(Model& model, int64_t batch_size, int64_t max_batches,
                                    const Poll& poll) const {
   const auto draw = [&](int64_t first, int64_t) {
     return validation_->evaluation(first / batch_size, batch_size);
@@ -99,7 +102,7 @@ Evaluation LanguageModel::evaluate(Transformer& model, int64_t batch_size, int64
 }
 
 // From the start of a tale, or of a line where the text has lines.
-std::string LanguageModel::sample(Transformer& model, uint64_t seed, const Poll& poll) const {
+std::string LanguageModel::sample(Model& model, uint64_t seed, const Poll& poll) const {
   std::vector<int32_t> start{0};
   try {
     start = tokenizer_->encode("\n");

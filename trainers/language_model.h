@@ -1,4 +1,4 @@
-// The next token of a text: tiny tales, any text file, or random ids; one character a token.
+// The next token of a text: tiny tales, any text file, or random ids.
 #pragma once
 
 #include <optional>
@@ -21,9 +21,9 @@ class LanguageModel final : public Task {
   std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
   double floor() const override;
   Batch batch(const BatchIndex& index, int64_t batch_size) const override;
-  Evaluation evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
+  Evaluation evaluate(Model& model, int64_t batch_size, int64_t max_batches,
                       const Poll& poll) const override;
-  std::string sample(Transformer& model, uint64_t seed, const Poll& poll) const override;
+  std::string sample(Model& model, uint64_t seed, const Poll& poll) const override;
 
  private:
   // What of the data is for evaluate(), and whether the rest is for batch().
@@ -35,6 +35,7 @@ class LanguageModel final : public Task {
 
   std::string source_ = "tales";
   std::string path_;
+  Choice<TokenizerKind> tokenizer_kind_;
   int64_t characters_ = 1000000;
   int64_t vocabulary_ = 65;
   double validation_fraction_ = 0.1;

@@ -47,12 +47,12 @@ Batch Reverse::batch(const BatchIndex& index, int64_t batch_size) const {
 }
 
 // Token by token, each from what the model itself wrote before.
-std::vector<std::vector<int32_t>> Reverse::answers(Transformer& model, const Batch& batch,
+std::vector<std::vector<int32_t>> Reverse::answers(Model& model, const Batch& batch,
                                                    const Poll& poll) const {
   return greedy(model, slice(batch.inputs, 1, 0, length_ + 1), length_, {}, poll);
 }
 
-Evaluation Reverse::evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
+Evaluation Reverse::evaluate(Model& model, int64_t batch_size, int64_t max_batches,
                              const Poll& poll) const {
   const auto draw = [&](int64_t first, int64_t count) {
     return sequences(seed_, "reverse validation", first, count);
@@ -68,7 +68,7 @@ Evaluation Reverse::evaluate(Transformer& model, int64_t batch_size, int64_t max
   });
 }
 
-std::string Reverse::sample(Transformer& model, uint64_t seed, const Poll& poll) const {
+std::string Reverse::sample(Model& model, uint64_t seed, const Poll& poll) const {
   const Batch batch = sequences(seed, "reverse sample", 0, 1);
   const auto ids = batch.inputs.span<int32_t>();
   return tokenizer_->decode(ids.subspan(0, static_cast<size_t>(length_) + 1)) +

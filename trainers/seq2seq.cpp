@@ -68,7 +68,7 @@ Batch Seq2Seq::batch(const BatchIndex& index, int64_t batch_size) const {
 }
 
 // Each with its end sign, where the model writes one in time.
-std::vector<std::vector<int32_t>> Seq2Seq::answers(Transformer& model, const Batch& batch,
+std::vector<std::vector<int32_t>> Seq2Seq::answers(Model& model, const Batch& batch,
                                                    const Poll& poll) const {
   auto all = greedy(model, slice(batch.inputs, 1, 0, 1), longest_ + 1, source_of(batch), poll);
   const int32_t end = end_token(*tokenizer_);
@@ -83,7 +83,7 @@ Batch Seq2Seq::validation(int64_t first, int64_t count) const {
   return sequences(~seed_, "seq2seq validation", first, count);
 }
 
-Evaluation Seq2Seq::evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
+Evaluation Seq2Seq::evaluate(Model& model, int64_t batch_size, int64_t max_batches,
                              const Poll& poll) const {
   const auto draw = [&](int64_t first, int64_t count) { return validation(first, count); };
   return evaluation_over(model, evaluation_sequences_, batch_size, max_batches, poll, draw, [&](const Batch& b) {
@@ -100,7 +100,7 @@ Evaluation Seq2Seq::evaluate(Transformer& model, int64_t batch_size, int64_t max
   });
 }
 
-std::string Seq2Seq::sample(Transformer& model, uint64_t seed, const Poll& poll) const {
+std::string Seq2Seq::sample(Model& model, uint64_t seed, const Poll& poll) const {
   const Batch batch = sequences(seed, "seq2seq sample", 0, 1);
   std::vector<int32_t> line;
   for (int64_t i = 0; i < longest_; ++i)

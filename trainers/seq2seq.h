@@ -17,9 +17,9 @@ class Seq2Seq final : public Task {
   std::shared_ptr<Tokenizer> tokenizer() const override { return tokenizer_; }
   bool has_source() const override { return true; }
   Batch batch(const BatchIndex& index, int64_t batch_size) const override;
-  Evaluation evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
+  Evaluation evaluate(Model& model, int64_t batch_size, int64_t max_batches,
                       const Poll& poll) const override;
-  std::string sample(Transformer& model, uint64_t seed, const Poll& poll) const override;
+  std::string sample(Model& model, uint64_t seed, const Poll& poll) const override;
   Batch validation(int64_t first, int64_t count) const;  // sequences of the set that evaluate() goes through
   Batch prompt(const Tokenizer& tokenizer, const std::string& text) const override;
   int32_t end_token(const Tokenizer& tokenizer) const override;
@@ -27,7 +27,7 @@ class Seq2Seq final : public Task {
 
  private:
   Batch sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count) const;
-  std::vector<std::vector<int32_t>> answers(Transformer& model, const Batch& batch, const Poll& poll) const;
+  std::vector<std::vector<int32_t>> answers(Model& model, const Batch& batch, const Poll& poll) const;
 
   std::string answer_ = "sort";
   int64_t shortest_ = 3;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "bonsai/data/tokenizer/char.h"
 #include "bonsai/framework/config/document.h"
 #include "bonsai/framework/config/print.h"
 #include "bonsai/framework/ops/ops.h"
@@ -39,7 +40,7 @@ Source source_of(const Batch& batch) {
   return {.ids = batch.source, .padding_mask = batch.source_padding_mask};
 }
 
-LossSum loss_of(Transformer& model, const Batch& batch, Context& context) {
+LossSum loss_of(Model& model, const Batch& batch, Context& context) {
   LossSum loss;
   for (int32_t target : batch.targets.span<int32_t>()) loss.tokens += target != kIgnore;
   const Batch here = batch.to(model.build().device);
@@ -49,7 +50,7 @@ LossSum loss_of(Transformer& model, const Batch& batch, Context& context) {
   return loss;
 }
 
-Evaluation evaluation_over(Transformer& model, int64_t rows, int64_t batch_size, int64_t max_batches,
+Evaluation evaluation_over(Model& model, int64_t rows, int64_t batch_size, int64_t max_batches,
                            const Poll& poll, const std::function<Batch(int64_t, int64_t)>& draw,
                            const std::function<int64_t(const Batch&)>& right) {
   double sum = 0;

@@ -10,9 +10,9 @@
 #include <string>
 
 #include "bonsai/data/batcher.h"
-#include "bonsai/data/tokenizer.h"
+#include "bonsai/data/tokenizer/tokenizer.h"
 #include "bonsai/framework/config/visit.h"
-#include "bonsai/layers/transformer.h"
+#include "bonsai/layers/model/model.h"
 #include "bonsai/trainers/poll.h"
 
 namespace bonsai {
@@ -57,10 +57,10 @@ class Task {
 
   // A function of its arguments alone, so that a resumed run sees what it would have seen.
   virtual Batch batch(const BatchIndex& index, int64_t batch_size) const = 0;
-  virtual Evaluation evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
+  virtual Evaluation evaluate(Model& model, int64_t batch_size, int64_t max_batches,
                               const Poll& poll = kNoPoll) const = 0;
   // For people to look at.
-  virtual std::string sample(Transformer& model, uint64_t seed, const Poll& poll = kNoPoll) const = 0;
+  virtual std::string sample(Model& model, uint64_t seed, const Poll& poll = kNoPoll) const = 0;
 
   // What a model is given to go on from, one row: the text, unless the task has a source. A text that the
   // task would never ask about is an Error. Neither this nor the next two need preparation.
@@ -77,11 +77,11 @@ class Task {
 Source source_of(const Batch& batch);
 
 // The cross-entropy of the targets that are not kIgnore.
-LossSum loss_of(Transformer& model, const Batch& batch, Context& context);
+LossSum loss_of(Model& model, const Batch& batch, Context& context);
 
 // Their mean over the rows, drawn in batches, or over so many batches of them (0: all); and the share of rows
 // that are right, where `right` counts those of a batch.
-Evaluation evaluation_over(Transformer& model, int64_t rows, int64_t batch_size, int64_t max_batches,
+Evaluation evaluation_over(Model& model, int64_t rows, int64_t batch_size, int64_t max_batches,
                            const Poll& poll, const std::function<Batch(int64_t first, int64_t count)>& draw,
                            const std::function<int64_t(const Batch&)>& right = {});
 

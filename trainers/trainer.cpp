@@ -22,10 +22,14 @@ Build build_of(const TrainerConfig& c, const DeviceConfig& d) {
 Trainer::Trainer(const RunConfig& config)
     : config_(config),
       root_(build_of(config.trainer, config.device)),
-      model_(&root_, "", config.model),
-      arena_(model_.parameters()),
+      model_(config.model.make(&root_)),
+      arena_(model_->parameters()),
       optimizer_(arena_, config.optimizer),
-      schedule_(config.schedule.make(config.trainer.max_steps)) {}
+      schedule_(config.schedule.make(config.trainer.max_steps)) {
+  check(!config.data || model_->reads_source() == config.data->has_source(), "train",
+        "the task {} has {} source, but the model {} reads {}; choose another of them", config.task,
+        config.data->has_source() ? "a" : "no", config.model.kind.name(), model_->reads_source() ? "one" : "none");
+}
 
 int64_t Trainer::parameter_count() const {
   int64_t count = 0;
@@ -48,7 +52,7 @@ StepResult Trainer::accumulate_gradients(int64_t step, const Poll& poll) {
             .seed = seed, .step = static_cast<uint32_t>(step), .micro_batch = static_cast<uint16_t>(micro)}};
     mark_part("forward");
     Tape tape;
-    const LossSum loss = loss_of(model_, batch, context);
+    const LossSum loss = loss_of(*model_, batch, context);
     mark_part("backward");
     tape.backward(loss.sum);
     mark_part("loss");

@@ -29,7 +29,7 @@ class Trainer {
   StepResult step(int64_t step, const Poll& poll = kNoPoll);
 
   int64_t parameter_count() const;
-  Transformer& model() { return model_; }
+  Model& model() { return *model_; }
   Optimizer& optimizer() { return optimizer_; }
   ParameterArena& arena() { return arena_; }
   const RunConfig& config() const { return config_; }
@@ -40,7 +40,7 @@ class Trainer {
 
   RunConfig config_;
   Module root_;
-  Transformer model_;
+  std::unique_ptr<Model> model_;
   ParameterArena arena_;
   Optimizer optimizer_;
   std::unique_ptr<Schedule> schedule_;

@@ -46,13 +46,13 @@ class Audit {
                some = spread(options_.positions_further, outputs_);
     report_.positions = static_cast<int64_t>(all.size());
     report_.positions_further = static_cast<int64_t>(some.size());
-    report_.checked = fmt::format(
-        "{} of {} positions, {} also with padding and documents and at attention scale x 1e5 and x 1e12; "
-        "rows of the "
-        "batch",
-        all.size(), outputs_, some.size());
+    const std::string further = fmt::format(
+        ", {} also with padding and documents and at attention scale x 1e5 and x 1e12", some.size());
+    report_.checked = fmt::format("{} of {} positions{}; rows of the batch", all.size(), outputs_,
+                                  options_.attends ? further : "");
     batch_rows();
     ask(all, 1, false);
+    if (!options_.attends) return;
     ask(some, 1, true);
     // With another scale of the scores the outputs are others, or it has not reached them.
     const Tensor x = input(1);

@@ -33,6 +33,7 @@ struct AuditOptions {
   int64_t positions = 0;           // outputs that are asked for what they depend on, evenly spread; 0: all
   int64_t positions_further = 16;  // the same under each further condition
   bool sees_next = true;  // whether a position must depend on those beside it: not under a window of one
+  bool attends = true;  // whether padding, documents and the attention scale must count
   int64_t tokens_at_once = 8192;  // of a batch, as memory allows
   uint64_t seed = 1;
   Device device = {};  // where the inputs and the conditions are made

@@ -42,6 +42,7 @@ class PartConfig<Kind, std::unique_ptr<Base>(Args...)> {
   virtual std::unique_ptr<Base> make(Args... args) const = 0;
   virtual std::unique_ptr<PartConfig> clone() const = 0;
   virtual const void* get(std::type_index type) const = 0;  // the config if that is its type; otherwise null
+  virtual std::string misfit_text() const = 0;              // misfit(config), if there is one
 };
 
 template <class Kind, class Part, class Config, class Make>
@@ -60,6 +61,10 @@ class PartConfigOf<Kind, Part, Config, std::unique_ptr<Base>(Args...)> final : p
   }
   std::unique_ptr<PartConfig<Kind>> clone() const override { return std::make_unique<PartConfigOf>(config_); }
   const void* get(std::type_index type) const override { return type == typeid(Config) ? &config_ : nullptr; }
+  std::string misfit_text() const override {
+    if constexpr (requires { misfit(config_); }) return misfit(config_);
+    return "";
+  }
 
  private:
   Config config_;
@@ -176,6 +181,9 @@ class Choice {
   const Config* find() const {
     return static_cast<const Config*>(config().get(typeid(Config)));
   }
+
+  // Which of its keys contradict each other, as a sentence; empty if none do.
+  std::string misfit_text() const { return config().misfit_text(); }
 
   template <class... Args>
   auto make(Args&&... args) const {

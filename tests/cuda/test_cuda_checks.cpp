@@ -1,6 +1,7 @@
 // The gradient check and the audit of a whole model run on the CUDA device and find faults planted there.
 #include "bonsai/framework/checks/audit.h"
 #include "bonsai/layers/check_model.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/cuda/device.h"
 #include "bonsai/trainers/audit.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 const TransformerConfig kSmall{.vocab_size = 7, .block_size = 4, .n_layers = 1, .n_heads = 2, .d_model = 8};
 
-ModelCheck gradients_of(Transformer& model) {
+ModelCheck gradients_of(Model& model) {
   const Tensor ids = from<int32_t>({1, 4}, std::vector<int32_t>{3, 1, 6, 1}, kCuda);
   return check_model("model", model, ids, {.training = true, .random = {.seed = 1}});
 }

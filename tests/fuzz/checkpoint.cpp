@@ -30,8 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const fuzz::MemoryFile file(bytes), right(with_checksum(file, bytes));
     const Checkpoint checkpoint(right.path());
     Module root(checkpoint.build());
-    Transformer model{&root, "", checkpoint.config().model};
-    checkpoint.load_model(model);
+    checkpoint.load_model(*checkpoint.config().model.make(&root));
   });
   return 0;
 }

@@ -1,6 +1,6 @@
 // Arbitrary bytes as a text file, converted to tokens and back to the same bytes; and as a stored tokenizer.
 #include "bonsai/data/text.h"
-#include "bonsai/data/tokenizer.h"
+#include "bonsai/data/tokenizer/char.h"
 #include "bonsai/tests/fuzz/fuzz.h"
 
 using namespace bonsai;

@@ -1,6 +1,7 @@
 // The layer with a wrong gradient of framework/checks/README.md, as a person would write it.
 #include "bonsai/framework/autograd/record.h"
 #include "bonsai/layers/linear.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/layers/registry.h"
 
 namespace bonsai {

@@ -1,6 +1,7 @@
 // Layers that are not position-wise: mixing adds up earlier positions, as padding and documents allow, and declares
 // it; mixing_undeclared does not declare it; numbered adds the number of a position.
 #include "bonsai/layers/linear.h"
+#include "bonsai/layers/model/transformer.h"
 #include "bonsai/layers/registry.h"
 
 namespace bonsai {

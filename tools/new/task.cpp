@@ -33,7 +33,7 @@ class MyPart final : public Task {
     const std::string stream = fmt::format("my_part {} {}", index.step, index.micro_batch);
     return sequences(index.seed, stream, index.first_row, batch_size);
   }
-  Evaluation evaluate(Transformer& model, int64_t batch_size, int64_t max_batches,
+  Evaluation evaluate(Model& model, int64_t batch_size, int64_t max_batches,
                       const Poll& poll) const override {
     constexpr int64_t kSequences = 100;
     const auto draw = [this](int64_t first, int64_t count) {
@@ -41,7 +41,7 @@ class MyPart final : public Task {
     };
     return evaluation_over(model, kSequences, batch_size, max_batches, poll, draw);
   }
-  std::string sample(Transformer& model, uint64_t seed, const Poll& poll) const override {
+  std::string sample(Model& model, uint64_t seed, const Poll& poll) const override {
     const Tensor question = slice(sequences(seed, "my_part sample", 0, 1).inputs, 1, 0, length_ + 1);
     return tokenizer_->decode(question.span<int32_t>()) +
            tokenizer_->decode(greedy(model, question, length_, {}, poll)[0]);

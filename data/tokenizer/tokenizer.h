@@ -10,7 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "bonsai/framework/config/registry.h"
 #include "bonsai/framework/core/error.h"
+#include "bonsai/framework/io/json.h"
 
 namespace bonsai {
 
@@ -28,26 +30,24 @@ class Tokenizer {
   // decode(encode(text)) equals text, byte for byte. Throws UnknownCharacter.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
-  virtual std::string serialise() const = 0;  // JSON whose "kind" names the class
+  virtual std::string serialise() const = 0;  // JSON whose "kind" is the name that it is registered by
 
   static std::unique_ptr<Tokenizer> from_serialised(std::string_view json);
 };
 
-// One id per character, a Unicode code point in UTF-8; ids are in the order of code points. A byte that is
-// not part of valid UTF-8 is a character of its own, U+DC00 + byte as in Python's surrogateescape (PEP 383),
-// so that text in other encodings can be used for training, too, and is decoded unchanged.
-class CharTokenizer final : public Tokenizer {
- public:
-  explicit CharTokenizer(std::string_view text);             // has the characters of the text
-  explicit CharTokenizer(std::vector<char32_t> characters);  // ascending
+// What a tokenizer is made from: the text that a model learns from, or what serialise() gave.
+struct TokenizerSource {
+  std::string_view text = {};
+  const nlohmann::json* stored = nullptr;
+};
 
-  int64_t vocab_size() const override { return static_cast<int64_t>(characters_.size()); }
-  std::vector<int32_t> encode(std::string_view text) const override;
-  std::string decode(std::span<const int32_t> ids) const override;
-  std::string serialise() const override;
+void register_data_parts();  // written by CMake
 
- private:
-  std::vector<char32_t> characters_;
+// A tokenizer's class is made from (source, keys).
+struct TokenizerKind {
+  static constexpr const char *name = "tokenizer", *standard = "char";
+  using Make = std::unique_ptr<Tokenizer>(const TokenizerSource& source);
+  static void register_all() { register_data_parts(); }
 };
 
 // Throws an Error with value and position if an id is outside of [0, vocab_size) and not `ignored`, the value

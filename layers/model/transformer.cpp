@@ -1,4 +1,4 @@
-#include "bonsai/layers/transformer.h"
+#include "bonsai/layers/model/transformer.h"
 
 #include <cmath>
 
@@ -29,11 +29,6 @@ StackConfig stack_config(const TransformerConfig& c, bool encoder) {
   return s;
 }
 
-TransformerConfig checked(const std::string& where, const TransformerConfig& c) {
-  check(c.vocab_size != 0, where, "vocab_size is 0; the model needs at least 1");
-  return checked_config(where, c);
-}
-
 }  // namespace
 
 std::string misfit(const TransformerConfig& c) {
@@ -48,26 +43,23 @@ std::string misfit(const TransformerConfig& c) {
 }
 
 double parameter_count(const TransformerConfig& c) {
-  const auto d = static_cast<double>(c.d_model), vocabulary = static_cast<double>(c.vocab_size);
-  const double hidden = c.d_hidden ? static_cast<double>(c.d_hidden) : 4 * d, bias = c.bias ? 1 : 0;
-  const double norm = d * (1 + (c.norm == "layer_norm" ? bias : 0));
-  const MultiHead* const found = c.attention.find<MultiHead>();
-  const MultiHead heads = found ? *found : MultiHead{};
-  const double width = d / static_cast<double>(c.n_heads),
-               kv = width * static_cast<double>(heads.n_kv_heads ? heads.n_kv_heads : c.n_heads);
-  const double attention = 2 * d * (d + bias) + 2 * kv * d + 2 * kv * bias + (heads.qk_norm ? 2 * width : 0);
-  const double block = attention + 2 * d * hidden + bias * (hidden + d) + 2 * norm;
-  const double positions = c.position == "learned" ? static_cast<double>(c.block_size) * d : 0;
-  const auto layers = static_cast<double>(c.n_layers),
-             encoder_layers = static_cast<double>(c.n_encoder_layers);
-  const double encoder =
-      c.n_encoder_layers == 0 ? 0 : encoder_layers * block + norm + positions + layers * (attention + norm);
-  return vocabulary * d * (c.tie_embeddings ? 1 : 2) + layers * block + norm + positions + encoder;
+  TransformerConfig one = c;  // a block of each kind
+  one.n_layers = 1, one.n_encoder_layers = std::min<int64_t>(1, c.n_encoder_layers);
+  Module root({.shapes_only = true});
+  Transformer model{&root, "", one};
+  double count = 0;
+  for (const Parameter* p : model.parameters()) {
+    const double copies = p->path.starts_with("block.0.")           ? static_cast<double>(c.n_layers)
+                          : p->path.starts_with("encoder.block.0.") ? static_cast<double>(c.n_encoder_layers)
+                                                                    : 1;
+    count += copies * element_count(p->value.shape());
+  }
+  return count;
 }
 
 Transformer::Transformer(Module* parent, std::string name, const TransformerConfig& c)
-    : Layer(parent, std::move(name)),
-      config_(checked(path().empty() ? "transformer" : path(), c)),
+    : Model(parent, std::move(name), {c.vocab_size, c.block_size}),
+      config_(checked_config(path().empty() ? "transformer" : path(), c)),
       token{this, "token", {.entries = c.vocab_size, .width = c.d_model, .init_std = c.init_std}},
       stack(this, "", stack_config(c, false)),
       encoder(c.n_encoder_layers > 0
@@ -82,6 +74,13 @@ Transformer::Transformer(Module* parent, std::string name, const TransformerConf
 bool Transformer::cacheable() const {
   const Block& block = stack.blocks().front();  // all are alike
   return block.attention->cacheable() && block.mlp->position_wise();
+}
+
+std::vector<Layer*> Transformer::position_wise_layers() { return {stack.blocks().front().mlp.get()}; }
+
+bool Transformer::sees_earlier() const {
+  const MultiHead* const heads = config_.attention.find<MultiHead>();
+  return !heads || heads->window != 1;
 }
 
 Tensor Transformer::encode(Context& context) {
@@ -131,5 +130,7 @@ Tensor Transformer::head(const Tensor& features, Context& context) {
   PathScope scope(path());
   return head_ ? (*head_)(features, context) : linear(features, token.weight->value);
 }
+
+void register_transformer() { add_part<ModelKind, Transformer, TransformerKeys>("transformer"); }
 
 }  // namespace bonsai

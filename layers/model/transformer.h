@@ -4,6 +4,7 @@
 
 #include "bonsai/layers/attention/multi_head.h"
 #include "bonsai/layers/encoder.h"
+#include "bonsai/layers/model/model.h"
 
 namespace bonsai {
 
@@ -26,8 +27,12 @@ struct TransformerConfig {
   double init_std = kInitStd;
   template <class V>
   void visit(V& v) {
-    v("vocab_size", vocab_size, "number of token ids; 0 in a run takes that of its data", at_least(0));
+    v("vocab_size", vocab_size, "number of token ids", at_least(1));
     v("block_size", block_size, "longest sequence", at_least(1));
+    visit_keys(v);
+  }
+  template <class V>
+  void visit_keys(V& v) {  // what the run does not set
     v("n_layers", n_layers, "number of blocks", at_least(1));
     v("n_encoder_layers", n_encoder_layers, "blocks of an encoder, which reads the source of a task that has one", at_least(0));
     v("n_heads", n_heads, "attention heads a block; divides d_model", at_least(1));
@@ -54,28 +59,34 @@ struct TransformerConfig {
 
 // What does not fit together in a config whose values are all in range, as a sentence; empty where all does.
 std::string misfit(const TransformerConfig& c);
-// Elements of all parameters. A double: of a config that nobody could build it is still right. A part other
-// than the standard attention or feed-forward layer counts as that.
+using TransformerKeys = Keys<TransformerConfig>;  // the model of a run
+// The keys of a run's model; Error if it is another model.
+inline TransformerKeys& transformer(ModelConfig& c) { return c.kind.as<TransformerKeys>(); }
+// Elements of all parameters: those of one block times their number, and the rest.
 double parameter_count(const TransformerConfig& c);
-constexpr double kLargeModel = 2e6;  // parameters: of a larger one, the checks build one block
 
-class Transformer final : public Layer {
+class Transformer final : public Model {
  public:
   Transformer(Module* parent, std::string name, const TransformerConfig& c);
 
   const TransformerConfig& config() const { return config_; }
-  // Whether a KeyValueCache holds all that later tokens need: attention keeps what it needs there, every other layer is
+  // A cache holds all that later tokens need if attention keeps what it needs there and every other layer is
   // position-wise. Otherwise a pass with a cache is an Error.
-  bool cacheable() const;
+  bool cacheable() const override;
+  std::vector<Layer*> position_wise_layers() override;
+  bool attends() const override { return true; }
+  bool sees_earlier() const override;
+  bool reads_source() const override { return encoder != nullptr; }
 
   // forward is these in turn; the parts are for whatever needs the embeddings or the features. With an encoder, trunk
   // attends to context.source.features; where they are undefined, forward makes them by encode.
-  Tensor encode(Context& context);                        // of context.source: (B,S,C)
-  Tensor embed(const Tensor& ids, Context& context);      // i32 (B,T) -> (B,T,C)
-  Tensor trunk(const Tensor& x, Context& context);        // (B,T,C) -> (B,T,C), normalised
-  Tensor head(const Tensor& features, Context& context);  // (B,T,C) -> (B,T,V)
-  // The logits of the last position alone, (B,V): what generation needs.
-  Tensor last_logits(const Tensor& ids, Context& context);
+  Tensor encode(Context& context) override;                    // of context.source: (B,S,C)
+  Tensor embed(const Tensor& ids, Context& context) override;  // i32 (B,T) -> (B,T,C)
+  Tensor trunk(const Tensor& x, Context& context);             // (B,T,C) -> (B,T,C), normalised
+  Tensor head(const Tensor& features, Context& context);       // (B,T,C) -> (B,T,V)
+  Tensor from_embedding(const Tensor& x, Context& context) override { return head(trunk(x, context), context); }
+  Tensor encode_embedding(const Tensor& x, Context& context) override { return encoder->trunk(x, context); }
+  Tensor last_logits(const Tensor& ids, Context& context) override;
 
  protected:
   Tensor forward(const Tensor& ids, Context& context) override;

@@ -1,4 +1,4 @@
-#include "bonsai/data/tokenizer.h"
+#include "bonsai/data/tokenizer/char.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "bonsai/framework/core/error.h"
-#include "bonsai/framework/core/quote.h"
-#include "bonsai/framework/io/json.h"
 
 namespace bonsai {
 namespace {
@@ -69,14 +67,7 @@ std::vector<char32_t> characters_of(std::string_view text) {
   return {all.begin(), all.end()};
 }
 
-}  // namespace
-
-std::unique_ptr<Tokenizer> Tokenizer::from_serialised(std::string_view text) {
-  const auto json = parse_json(text, kWhere);
-  check(json.is_object() && json.contains("kind") && json["kind"].is_string(), kWhere,
-        "the stored tokenizer is not a JSON object with a \"kind\"");
-  const std::string kind = json["kind"];
-  check(kind == "char", kWhere, "unknown kind {}; known: char", in_quotes(kind));
+std::vector<char32_t> stored_characters(const nlohmann::json& json) {
   check(json.contains("characters") && json["characters"].is_array(), kWhere,
         "the stored tokenizer of kind char has no array \"characters\"");
   std::vector<char32_t> characters;
@@ -85,10 +76,15 @@ std::unique_ptr<Tokenizer> Tokenizer::from_serialised(std::string_view text) {
           "entry {} of the stored characters is not a code point", characters.size());
     characters.push_back(c.get<char32_t>());
   }
-  return std::make_unique<CharTokenizer>(std::move(characters));
+  return characters;
 }
 
+}  // namespace
+
 CharTokenizer::CharTokenizer(std::string_view text) : CharTokenizer(characters_of(text)) {}
+
+CharTokenizer::CharTokenizer(const TokenizerSource& source, NoKeys)
+    : CharTokenizer(source.stored ? stored_characters(*source.stored) : characters_of(source.text)) {}
 
 CharTokenizer::CharTokenizer(std::vector<char32_t> characters) : characters_(std::move(characters)) {
   check(!characters_.empty(), kWhere, "needs at least one character, got none");
@@ -130,13 +126,6 @@ std::string CharTokenizer::serialise() const {
       .dump();
 }
 
-void check_ids(std::string_view what, std::span<const int32_t> ids, int64_t vocab_size,
-               std::optional<int32_t> ignored) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const int32_t id = ids[i];
-    check((id >= 0 && id < vocab_size) || id == ignored, "data",
-          "{}: id {} at position {} is outside the vocabulary of {}", what, id, i, vocab_size);
-  }
-}
+void register_char() { add_part<TokenizerKind, CharTokenizer>("char"); }
 
 }  // namespace bonsai
