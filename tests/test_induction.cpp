@@ -4,7 +4,7 @@
 
 #include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/training.h"
-#include "bonsai/trainers/induction.h"
+#include "bonsai/trainers/task/induction.h"
 
 namespace bonsai::test {
 namespace {

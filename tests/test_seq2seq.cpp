@@ -9,7 +9,7 @@
 #include "bonsai/tests/training.h"
 #include "bonsai/trainers/audit.h"
 #include "bonsai/trainers/generate.h"
-#include "bonsai/trainers/seq2seq.h"
+#include "bonsai/trainers/task/seq2seq.h"
 
 namespace bonsai::test {
 namespace {

@@ -8,8 +8,8 @@
 #include "bonsai/framework/config/visit.h"
 #include "bonsai/layers/model/model.h"
 #include "bonsai/trainers/optimizer/rule.h"
-#include "bonsai/trainers/registry.h"
 #include "bonsai/trainers/schedule/schedule.h"
+#include "bonsai/trainers/task/task.h"
 
 namespace bonsai {
 

@@ -7,7 +7,7 @@
 
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/trainers/generate.h"
-#include "bonsai/trainers/registry.h"
+#include "bonsai/trainers/task/task.h"
 
 namespace bonsai {
 namespace {

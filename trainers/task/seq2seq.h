@@ -1,7 +1,7 @@
 // A sequence in, another out: an encoder reads the one, a decoder writes the other.
 #pragma once
 
-#include "bonsai/trainers/task.h"
+#include "bonsai/trainers/task/task.h"
 
 namespace bonsai {
 

@@ -1,10 +1,9 @@
-#include "bonsai/trainers/reverse.h"
+#include "bonsai/trainers/task/reverse.h"
 
 #include <algorithm>
 
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/trainers/generate.h"
-#include "bonsai/trainers/registry.h"
 
 namespace bonsai {
 

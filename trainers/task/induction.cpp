@@ -1,10 +1,9 @@
-#include "bonsai/trainers/induction.h"
+#include "bonsai/trainers/task/induction.h"
 
 #include <algorithm>
 
 #include "bonsai/data/tokenizer/char.h"
 #include "bonsai/trainers/generate.h"
-#include "bonsai/trainers/registry.h"
 
 namespace bonsai {
 

@@ -1,7 +1,7 @@
 // A sequence of symbols and then the same sequence backwards: can only be learned by attending to places.
 #pragma once
 
-#include "bonsai/trainers/task.h"
+#include "bonsai/trainers/task/task.h"
 
 namespace bonsai {
 

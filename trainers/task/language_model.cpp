@@ -1,9 +1,8 @@
-#include "bonsai/trainers/language_model.h"
+#include "bonsai/trainers/task/language_model.h"
 
 #include "bonsai/data/tales.h"
 #include "bonsai/data/tokenizer/char.h"
 #include "bonsai/trainers/generate.h"
-#include "bonsai/trainers/registry.h"
 
 namespace bonsai {
 

@@ -1,4 +1,4 @@
-#include "bonsai/trainers/task.h"
+#include "bonsai/trainers/task/task.h"
 
 #include <algorithm>
 #include <limits>

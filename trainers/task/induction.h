@@ -3,7 +3,7 @@
 // layers learns to look for it; one of one layer cannot.            Olsson et al. 2022, arXiv:2209.11895
 #pragma once
 
-#include "bonsai/trainers/task.h"
+#include "bonsai/trainers/task/task.h"
 
 namespace bonsai {
 

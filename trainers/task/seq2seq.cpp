@@ -1,10 +1,9 @@
-#include "bonsai/trainers/seq2seq.h"
+#include "bonsai/trainers/task/seq2seq.h"
 
 #include <algorithm>
 
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/trainers/generate.h"
-#include "bonsai/trainers/registry.h"
 
 namespace bonsai {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "bonsai/data/text.h"
-#include "bonsai/trainers/task.h"
+#include "bonsai/trainers/task/task.h"
 
 namespace bonsai {
 

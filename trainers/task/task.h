@@ -11,7 +11,7 @@
 
 #include "bonsai/data/batcher.h"
 #include "bonsai/data/tokenizer/tokenizer.h"
-#include "bonsai/framework/config/visit.h"
+#include "bonsai/framework/config/registry.h"
 #include "bonsai/layers/model/model.h"
 #include "bonsai/trainers/poll.h"
 
@@ -72,6 +72,19 @@ class Task {
  protected:
   // The identity of a task that draws its sequences: its keys, and the run's seed.
   DataIdentity drawn_with(uint64_t seed) const;
+};
+
+void register_trainer_parts();  // written by CMake
+
+// A task is its own config: it is made without arguments and visited afterwards.
+struct TaskKind {
+  static constexpr const char *name = "task", *standard = "language_model";
+  using Make = std::unique_ptr<Task>();
+  static void register_all() { register_trainer_parts(); }
+  template <class Part>
+  static std::unique_ptr<Task> make(NoKeys) {
+    return std::make_unique<Part>();
+  }
 };
 
 Source source_of(const Batch& batch);
