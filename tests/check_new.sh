@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs a build and lets the installed program write a project with one part of every kind, in a folder
 # of its own. The project builds against the installed library, its tests pass, and what it trained goes on
-# from its checkpoint.
+# from its checkpoint. A wrong gradient of the op is reported.
 # usage: tests/check_new.sh CMAKE BUILD GENERATOR COMPILER
 set -euo pipefail
 [ $# -eq 4 ] || { sed -n '5s/^# //p' "$0" >&2; exit 2; }
@@ -33,6 +33,7 @@ env -u CXXFLAGS "$cmake" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" \
 "$cmake" --build build > build.txt 2>&1 || { cat build.txt; exit 1; }
 "${cmake%cmake}ctest" --test-dir build --output-on-failure > tests.txt 2>&1 || { cat tests.txt; exit 1; }
 grep '100% tests passed' tests.txt
+grep -E ' ops \.+ +Passed' tests.txt
 passed=$(grep -cE '_(gradcheck|audit|train) \.+ +Passed' tests.txt)
 [ "$passed" -eq $((3 * ${#kinds[@]})) ] ||
   { echo "$passed tests passed, not three per kind"; cat tests.txt; exit 1; }
@@ -49,5 +50,18 @@ for kind in "${kinds[@]}"; do
   done
   build/bonsai train --resume "twice/$kind" --set trainer.max_steps=4 --quiet > train.txt
   cmp {once,twice}/"$kind"/checkpoints/last/*.safetensors
+done
+# x^3 has the gradient 3 x^2 dy, not 2 x^2 dy.
+build/bonsai gradcheck > ops.txt
+grep -x 'own_op: passed' ops.txt
+sed -i 's/saved\[0\], saved\[0\]), 3))/saved[0], saved[0]), 2))/' parts/own_op.cpp
+"$cmake" --build build > build.txt 2>&1 || { cat build.txt; exit 1; }
+for arguments in "" "--op own_op"; do
+  # shellcheck disable=SC2086  # no word or two
+  if build/bonsai gradcheck $arguments > ops.txt; then echo "a wrong gradient passes"; exit 1; fi
+  grep -x 'own_op: FAILED' ops.txt
+  grep 'gradient: .*' ops.txt
+  grep -E 'is wrong: backward gives' ops.txt
+  grep -E '^[0-9]+ rows of the op table, 1 failed$' ops.txt
 done
 echo "parts of every kind are built, tested, trained and resumed: ${kinds[*]}"

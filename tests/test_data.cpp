@@ -20,7 +20,6 @@ namespace bonsai {
 namespace {
 
 using test::error_of;
-using test::same_bits;
 using Ids = std::vector<int32_t>;
 
 #define EXPECT_SAYS(call, part)                            \

@@ -1,119 +1,105 @@
-// Loops over the op table: each row's gradient, its composed form, its dtypes, and the tensors it saves.
-#include "bonsai/framework/checks/gradcheck.h"
-#include "bonsai/framework/checks/op_cases.h"
+// Every row of the op table passes every check, and every check finds its fault.
+#include <map>
+
+#include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/checks/check_op.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"
 
 namespace bonsai::test {
 namespace {
 
-TEST(OpTable, EveryGradientAgreesWithDifferences) {
-  int64_t elements = 0;
+using In = const std::vector<Tensor>&;
+
+TEST(OpTable, EveryRowPassesEveryCheck) {
   for (const OpCase& row : op_cases()) {
-    const GradcheckReport report = gradcheck(row.name(), row.call, make_inputs(row, DType::f64));
+    const OpReport report = check_op(row);
     EXPECT_TRUE(report.passed()) << report.text();
-    elements += report.elements_checked();
   }
-  printf("checked %zu rows, %lld elements\n", op_cases().size(), static_cast<long long>(elements));
+  printf("checked %zu rows\n", op_cases().size());
 }
 
-TEST(OpTable, EveryFusedOpEqualsItsComposedForm) {
-  for (const OpCase& row : op_cases()) {
-    if (!row.composed) continue;
-    for (const DType dtype : {DType::f64, DType::f32}) {
-      const double tolerance = dtype == DType::f64 ? 1e-12 : 1e-5;
-      const auto inputs = make_inputs(row, dtype, 2);
-      const Result fused = differentiate(row.call, inputs), composed = differentiate(row.composed, inputs);
-      EXPECT_LE(relative_error(fused.y, composed.y), tolerance) << row.name();
-      for (size_t i = 0; i < fused.gradients.size(); ++i)
-        EXPECT_LE(relative_error(fused.gradients[i], composed.gradients[i]), tolerance) << row.name()
-            << " input " << i;
-    }
-  }
+// y = x, by an op whose backward function is given.
+template <class Args, class F>
+Tensor planted(const Tensor& x, const Tensor& saved, const Args& args, F f) {
+  return record("planted", {x}, x.copy(), {saved}, args, f);
 }
 
-// The f64 kernels are built once, the f32 ones once a level: what is proven of the first holds for the
-// others.
-TEST(OpTable, EveryResultAndGradientInF32IsThatOfF64) {
-  for (const OpCase& row : op_cases()) {
-    const Result single = differentiate(row.call, make_inputs(row, DType::f32));
-    const Result twice = differentiate(row.call, make_inputs(row, DType::f64));
-    EXPECT_LE(relative_error(single.y, twice.y), 1e-5) << row.name();
-    for (size_t i = 0; i < twice.gradients.size(); ++i)
-      EXPECT_LE(relative_error(single.gradients[i], twice.gradients[i]), 1e-5) << row.name() << " input "
-          << i;
-  }
+// dy goes back times a factor: 1 is right.
+Tensor passed_back_times(const Tensor& x, double factor) {
+  return planted(x, {}, factor, [](Tensor dy, Saved&, Sink&, double f) -> Grads { return {scale(dy, f)}; });
 }
 
-TEST(OpTable, ResultsAndGradientsHaveTheInputsType) {
-  for (const OpCase& row : op_cases())
-    for (const DType dtype : {DType::f32, DType::f64}) {
-      const Result r = differentiate(row.call, make_inputs(row, dtype));
-      EXPECT_EQ(r.y.dtype(), dtype) << row.name();
-      for (const Tensor& g : r.gradients) EXPECT_EQ(g.dtype(), dtype) << row.name();
-    }
+Tensor backward_by_pointer(In in) {  // which no saved tensor guards
+  return planted(in[0], {}, in[0].data(), [](Tensor dy, Saved&, Sink&, const void* x) -> Grads {
+    const Shape shape = dy.shape();
+    const std::span elements(static_cast<const double*>(x), static_cast<size_t>(shape.elements()));
+    return {dy.dtype() == DType::f64 ? mul(dy, from<double>(shape, elements)) : dy};
+  });
 }
 
-// B10: an input or the result changed in place between forward and backward is an error that names
-// the op, or makes no difference; never another gradient.
-TEST(OpTable, ChangeOfASavedTensorIsNoticed) {
-  int noticed = 0;
-  for (const OpCase& row : op_cases()) {
-    std::vector<Tensor> inputs = make_inputs(row, DType::f64);
-    const Result right = differentiate(row.call, inputs);
-    for (size_t victim = 0; victim <= inputs.size(); ++victim) {
-      if (victim < inputs.size() && !differentiable(inputs[victim])) continue;
-      Tape tape;
-      const std::vector<Tensor> watched = watch_all(tape, make_inputs(row, DType::f64));
-      const Tensor y = row.call(watched);
-      Tensor changed = victim < inputs.size() ? watched[victim].detach() : y.detach();
-      for (double& v : changed.mutable_span<double>()) v *= 2;
-      const std::string error = error_of([&] { tape.backward(y, random_tensor(y.shape(), y.dtype(), 99)); });
-      if (error != "no error") {
-        EXPECT_NE(error.find("changed in place"), std::string::npos) << row.name() << ": " << error;
-        ++noticed;
-        continue;
-      }
-      const auto gradients = gradients_of(tape, watched);
-      for (size_t i = 0; i < gradients.size(); ++i)
-        EXPECT_TRUE(same_bits(gradients[i], right.gradients[i])) << row.name() << ", changed tensor "
-            << victim;
-    }
-  }
-  EXPECT_GT(noticed, 20);
+Tensor sum_overwritten(In in) {  // a sink whose running gradient is not added to
+  return planted(in[0], {}, NoArgs{}, [](Tensor dy, Saved&, Sink& sink, NoArgs) -> Grads {
+    auto dx = sink.into(0);
+    copy_into(dy, dx.grad);
+    return {};
+  });
 }
 
-// Adding to a running gradient and being the first to write it are two paths of the sinks.
-TEST(OpTable, GradientsOfTwoUsesAddUp) {
-  for (const OpCase& row : op_cases()) {
-    const auto inputs = make_inputs(row, DType::f64);
-    const Tensor dy = random_tensor(row.call(inputs).shape(), DType::f64, 99);
-    const Result once = differentiate(row.call, inputs, dy);
-    const Result twice =
-        differentiate([&](const std::vector<Tensor>& in) { return add(row.call(in), row.call(in)); }, inputs,
-                      dy);
-    for (size_t i = 0; i < twice.gradients.size(); ++i)
-      EXPECT_LE(relative_error(twice.gradients[i], scale(once.gradients[i], 2)), 1e-14) << row.name()
-          << " input " << i;
+Tensor used_up(In in) {  // each pass takes from what the next one needs
+  return planted(in[0], {}, NoArgs{}, [](Tensor dy, Saved&, Sink&, NoArgs) -> Grads {
+    static double factor = 1;
+    return {scale(dy, factor /= 2)};
+  });
+}
+
+Tensor in_f64(In in) {
+  return record("planted", {in[0]}, in[0].to(DType::f64), {}, NoArgs{},
+                [](Tensor dy, Saved&, Sink&, NoArgs) -> Grads { return {dy}; });
+}
+
+TEST(OpTable, EveryCheckFindsItsFault) {
+  const std::vector<Input> inputs = {{Input::normal, Shape{3, 4}}};
+  const auto row = [&](OpCase::Call call, OpCase::Call composed = {}) {
+    return OpCase{.op = "planted", .inputs = inputs, .call = std::move(call), .composed = std::move(composed)};
+  };
+  const auto same = [](In in) { return in[0]; };
+  const auto off = [](In in) { return passed_back_times(in[0], 1.001); };
+  const std::map<std::string, OpCase> faults = {
+      {"gradient", row(off)},
+      {"slope", row(off)},
+      {"composed form", row(same, [](In in) { return scale(in[0], 1.001); })},
+      {"f32", row([](In in) { return scale(in[0], in[0].dtype() == DType::f32 ? 1.001 : 1); })},
+      {"dtype", row(in_f64)},
+      {"saved tensors", row(backward_by_pointer)},
+      {"two uses", row(sum_overwritten)},
+      {"kept tape", row(used_up)},
+      {"finite", row([](In in) { return tanh(exp(scale(in[0], 1e3))); })},
+      {"mutants", row([](In in) { return scale(in[0], 1e-12); })}};
+  ASSERT_EQ(faults.size(), op_checks().size());
+  for (const OpCheck& check : op_checks()) {
+    ASSERT_TRUE(faults.contains(check.name)) << check.name;
+    std::string fault = check.fault(row([](In in) { return tanh(in[0]); }));
+    EXPECT_EQ(fault, "") << check.name;
+    const std::string error = error_of([&] { fault = check.fault(faults.at(check.name)); });
+    EXPECT_TRUE(!fault.empty() || error != "no error") << check.name;
+    printf("%s: %s\n", check.name, fault.empty() ? error.c_str() : fault.c_str());
   }
 }
 
-// Jacobians ask a kept tape many times: nothing may be used up by the first pass.
-TEST(OpTable, AKeptTapeGivesTheSameGradientAgain) {
-  for (const OpCase& row : op_cases()) {
-    const auto inputs = make_inputs(row, DType::f64);
-    const Result once = differentiate(row.call, inputs);
-    Tape tape;
-    const std::vector<Tensor> watched = watch_all(tape, inputs);
-    const Tensor y = row.call(watched);
-    const Tensor dy = random_tensor(y.shape(), DType::f64, 99);
-    for (int pass = 0; pass < 3; ++pass) {
-      tape.backward(y, dy, /*keep=*/true);
-      const auto gradients = gradients_of(tape, watched);
-      for (size_t i = 0; i < gradients.size(); ++i)
-        EXPECT_TRUE(same_bits(gradients[i], once.gradients[i])) << row.name() << " pass " << pass;
-    }
-  }
+TEST(OpTable, ARowOfOnesOwnIsAddedOnceAndComplete) {
+  const size_t rows = op_cases().size();
+  OpCase own{.op = "own", .inputs = {{Input::normal, Shape{3, 4}}}, .call = [](In in) { return tanh(in[0]); }};
+  OpCase empty = own;
+  empty.call = {};
+  EXPECT_EQ(error_of([&] { add_op_case(empty); }), "[op case] own needs inputs and a call");
+  add_op_case(own);
+  EXPECT_EQ(error_of([&] { add_op_case(own); }), "[op case] there are two rows own; give one of them a variant");
+  own.variant = "again";
+  add_op_case(own);
+  ASSERT_EQ(op_cases().size(), rows + 2);
+  EXPECT_EQ(op_cases().back().name(), "own (again)");
+  EXPECT_EQ(check_op(op_cases().back()).text(), "own (again): passed\n");
 }
 
 }  // namespace

@@ -389,6 +389,15 @@ TEST(Program, ChecksGradientsAndTimesStepsOfAConfig) {
   EXPECT_NE(layer.out.find("gradcheck block.0.mlp.gate: passed"), std::string::npos) << layer.out << layer.err;
   EXPECT_EQ(layer.out.find("attention"), std::string::npos) << layer.out;
   expect_failure(p.run({"gradcheck", "tiny.yaml", "--layer", "block.7"}), 2, {"the model has no layer block.7"});
+  const Outcome ops = p.run({"gradcheck"});
+  EXPECT_EQ(ops.status, 0) << ops.err;
+  EXPECT_NE(ops.out.find("softmax: passed\n"), std::string::npos) << ops.out;
+  EXPECT_NE(ops.out.find(" rows of the op table, 0 failed\n"), std::string::npos) << ops.out;
+  EXPECT_EQ(p.run({"gradcheck", "--op", "rms_norm"}).out, "rms_norm: passed\n1 rows of the op table, 0 failed\n");
+  expect_failure(p.run({"gradcheck", "--op", "softmx"}), 2, {"the op table has no softmx; did you mean softmax?"});
+  expect_failure(p.run({"gradcheck", "--op", "zzzzzz"}), 2, {"the op table has no zzzzzz; add_op_case() adds a row"});
+  expect_failure(p.run({"gradcheck", "tiny.yaml", "--op", "softmax"}), 2, {"--op"});
+  expect_failure(p.run({"gradcheck", "--layer", "block.0"}), 2, {"--layer requires config"});
   const Outcome audit = p.run({"audit", "tiny.yaml"});
   EXPECT_EQ(audit.status, 0) << audit.err;
   EXPECT_NE(audit.out.find("audit tiny.yaml: passed (8 of 8 positions"), std::string::npos) << audit.out;

@@ -1,10 +1,11 @@
 // bonsai gradcheck CONFIG: the gradients of the whole model and of each layer in float64, against
-// differences.
+// differences. Without CONFIG: all checks of the op table, which holds the ops of one's own parts, too.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "bonsai/framework/backend/backend.h"
+#include "bonsai/framework/checks/check_op.h"
 #include "bonsai/framework/config/yaml.h"
 #include "bonsai/layers/check_model.h"
 #include "bonsai/tools/command.h"
@@ -24,18 +25,39 @@ Tensor some_ids(const char* name, int64_t time, int64_t vocabulary, Device devic
   return from<int32_t>({1, time}, ids, device);
 }
 
+// Returns whether every row of the op passes; of all ops if the name is empty.
+bool check_ops(const std::string& op) {
+  size_t checked = 0, failed = 0;
+  std::vector<std::string> names;
+  for (const OpCase& row : op_cases()) {
+    names.push_back(row.op);
+    if (!op.empty() && op != row.op) continue;
+    const OpReport report = check_op(row);
+    fmt::print("{}", report.text());
+    std::fflush(stdout);
+    ++checked, failed += !report.passed();
+  }
+  if (checked == 0) {
+    const std::string* meant = nearest_word(op, names);
+    throw ConfigError(fmt::format("the op table has no {}; {}", op,
+                                  meant ? "did you mean " + *meant + "?" : "add_op_case() adds a row"));
+  }
+  fmt::print("{} rows of the op table, {} failed\n", checked, failed);
+  return failed == 0;
+}
+
 }  // namespace
 
 void add_gradcheck(CLI::App& program) {
   struct Arguments : ConfigArguments {
     GradcheckOptions options;
-    std::string layer;
+    std::string layer, op;
     int64_t tokens = 4;
   };
   auto a = std::make_shared<Arguments>();
   CLI::App* command =
-      program.add_subcommand("gradcheck", "check every gradient of the model and its layers in float64");
-  a->add_to(*command);
+      program.add_subcommand("gradcheck", "check every gradient of a model and its layers, or of all ops");
+  CLI::Option* config = a->add_to(*command)->required(false)->description("YAML file; without it, all ops");
   command->add_option("--layer", a->layer, "only this layer and those in it: block.0.mlp")
       ->check(not_empty());
   command->add_option("--full", a->options.in_full, "elements up to which a tensor is checked in each")
@@ -47,7 +69,14 @@ void add_gradcheck(CLI::App& program) {
                    "random directions of a larger one, and of the whole model")
       ->transform(whole_number(1));
   command->add_option("--tokens", a->tokens, "length of the random sequence")->transform(whole_number(2));
+  for (CLI::Option* option : command->get_options())
+    if (option != config && option->get_name() != "--help") option->needs(config);
+  command->add_option("--op", a->op, "without a config: only this op")->check(not_empty())->excludes(config);
   command->callback([a] {
+    if (a->path.empty()) {
+      if (!check_ops(a->op)) throw CLI::RuntimeError(1);
+      return;
+    }
     RunConfig config = a->load();
     prepare_data_or_vocabulary(config);
     ModelConfig& keys = config.model;

@@ -463,22 +463,31 @@ void add_attention(std::vector<OpCase>& rows) {
   rows[rows.size() - 2].reference = [](Ref r) { return rope(r["q"], {.theta = r.number("theta", 10000)}); };
 }
 
+std::vector<OpCase>& table() {
+  static std::vector<OpCase> rows = [] {
+    std::vector<OpCase> all;
+    add_elementwise(all);
+    add_arithmetic(all);
+    add_choices(all);
+    add_products(all);
+    add_reductions(all);
+    add_shapes(all);
+    add_rows_of_last_axis(all);
+    add_attention(all);
+    return all;
+  }();
+  return rows;
+}
+
 }  // namespace
 
-const std::vector<OpCase>& op_cases() {
-  static const std::vector<OpCase> table = [] {
-    std::vector<OpCase> rows;
-    add_elementwise(rows);
-    add_arithmetic(rows);
-    add_choices(rows);
-    add_products(rows);
-    add_reductions(rows);
-    add_shapes(rows);
-    add_rows_of_last_axis(rows);
-    add_attention(rows);
-    return rows;
-  }();
-  return table;
+const std::vector<OpCase>& op_cases() { return table(); }
+
+void add_op_case(OpCase row) {
+  check(row.call && !row.inputs.empty(), "op case", "{} needs inputs and a call", row.name());
+  for (const OpCase& other : table())
+    check(other.name() != row.name(), "op case", "there are two rows {}; give one of them a variant", row.name());
+  table().push_back(std::move(row));
 }
 
 }  // namespace bonsai

@@ -1,5 +1,6 @@
-// The op table: every op of ops.h with inputs that exercise it. Tests loop over its rows: gradient
-// check, fused against composed, reference files, coverage of ops and kernels, saved tensors.
+// The op table: every op of ops.h, and those that parts of one's own add, with inputs that exercise it.
+// Tests and `bonsai gradcheck` run the checks of check_op.h on every row; tests also compare rows with
+// reference files and look for ops and kernels without one.
 #pragma once
 
 #include <functional>
@@ -39,7 +40,7 @@ struct ReferenceCase {
 struct OpCase {
   using Call = std::function<Tensor(const std::vector<Tensor>&)>;
 
-  std::string op;                // the function in ops.h
+  std::string op;                // the function
   std::string variant = {};      // what is special about this row
   std::vector<Input> inputs = {};
   Call call = {};
@@ -50,6 +51,9 @@ struct OpCase {
 };
 
 const std::vector<OpCase>& op_cases();
+// Adds a row for an op of one's own, in register_<file>(). Throws if it lacks inputs or a call, or if the table
+// has a row of the same name.
+void add_op_case(OpCase row);
 std::vector<Tensor> make_inputs(const OpCase& row, DType dtype, uint64_t seed = 1);
 
 }  // namespace bonsai

@@ -1,10 +1,11 @@
 // my_part: an op with a gradient of its own, and a feed-forward layer of the same name that uses it. `mlp:
-// my_part` in a config's model section selects the layer, and `bonsai gradcheck CONFIG` then checks the
-// op's gradient.
+// my_part` in a config's model section selects the layer. The op has a row in the op table: `bonsai gradcheck
+// --op my_part` checks its gradient, and `bonsai gradcheck` those of all ops.
 //
 // This op is x^3. An op that other ops can express needs no gradient of its own: write it as a plain
 // function.
 #include "bonsai/framework/autograd/record.h"
+#include "bonsai/framework/checks/op_cases.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/linear.h"
 #include "bonsai/layers/registry.h"
@@ -44,6 +45,14 @@ class MyPart final : public Layer {
 
 }  // namespace
 
-void register_my_part() { add_part<FeedForwardKind, MyPart, MyPartConfig>("my_part"); }
+void register_my_part() {
+  add_part<FeedForwardKind, MyPart, MyPartConfig>("my_part");
+  // One row per kind of input: shapes that broadcast, values near a special case. `composed` is the same
+  // function of other ops, with which results and gradients are compared.
+  add_op_case({.op = "my_part",
+               .inputs = {{Input::normal, Shape{3, 4}}},
+               .call = [](const std::vector<Tensor>& in) { return my_part(in[0]); },
+               .composed = [](const std::vector<Tensor>& in) { return pow(in[0], 3); }});
+}
 
 }  // namespace bonsai

@@ -10,8 +10,10 @@ find_package(bonsai CONFIG REQUIRED)
 file(GLOB parts CONFIGURE_DEPENDS *.cpp)
 bonsai_add_program(bonsai ${parts})
 
-# For every config: its gradients are right, no position sees its future, and five steps of training run.
+# All ops pass their checks. For every config: its gradients are right, no position sees its future, and five
+# steps of training run.
 enable_testing()
+add_test(NAME ops COMMAND bonsai gradcheck)
 file(GLOB configs CONFIGURE_DEPENDS *.yaml)
 foreach(config ${configs})
   get_filename_component(name ${config} NAME_WE)

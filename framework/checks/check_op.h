@@ -1,0 +1,28 @@
+// What every row of the op table must fulfil. Tests run these checks over the table, and so does
+// `bonsai gradcheck` without a config.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "bonsai/framework/checks/op_cases.h"
+
+namespace bonsai {
+
+struct OpCheck {
+  const char* name;                     // "gradient"
+  std::string (*fault)(const OpCase&);  // what is wrong; empty if nothing is. May throw an Error instead.
+};
+
+std::span<const OpCheck> op_checks();
+
+struct OpReport {
+  std::string row;
+  std::vector<std::string> faults;  // "gradient: ..."
+  bool passed() const { return faults.empty(); }
+  std::string text() const;
+};
+
+OpReport check_op(const OpCase& row);
+
+}  // namespace bonsai
