@@ -1,4 +1,6 @@
 // Parts that a config names: a name or a section, keys of their own, and what is wrong with them.
+#include <nlohmann/json.hpp>
+
 #include "bonsai/framework/config/registry.h"
 
 #include "bonsai/framework/config/print.h"
@@ -112,6 +114,16 @@ TEST(Registry, WhatIsPrintedLoadsToTheSame) {
   EXPECT_EQ(dump_config(config_keys(load("shape: point\n"))), "shape: point\nwidth: 1\n");
   EXPECT_NE(explain_config(config_keys(drawing)).find("* shape.side   3 (default 2)"), std::string::npos)
       << explain_config(config_keys(drawing));
+}
+
+TEST(Registry, SchemaAndTableListTheKeysOfEveryPart) {
+  const std::vector<ConfigKey> all = all_config_keys(load("shape: point\n"));
+  const std::string table = config_markdown(all);
+  EXPECT_NE(table.find("| `shape.side` | `2` |"), std::string::npos) << table;
+  EXPECT_NE(table.find("; only with `shape.kind: square` |"), std::string::npos) << table;
+  const auto schema = nlohmann::json::parse(config_schema(all))["properties"]["shape"]["anyOf"];
+  EXPECT_TRUE(schema[1]["properties"].contains("side")) << schema;
+  EXPECT_EQ(schema[0]["enum"], schema[1]["properties"]["kind"]["enum"]);
 }
 
 TEST(Registry, AChoiceIsAValue) {

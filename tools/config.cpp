@@ -29,7 +29,7 @@ void add_config(CLI::App& program) {
   const auto defaults = [task] {
     RunConfig config;
     config.task = *task;
-    return config_keys(config, config);
+    return all_config_keys(config);
   };
   CLI::App* schema = command->add_subcommand("schema", "JSON Schema of a task's config files, for editors");
   schema->add_option("task", *task, "of the config files")->check(CLI::IsMember(registry<TaskKind>().names()));

@@ -49,6 +49,8 @@ Json json(const ConfigKey& key) {
                {"description", key.help},
                {"properties", Json::object()},
                {"additionalProperties", false}};
+  if (key.is_section() && !key.words.words.empty())  // a part: its name, or a section of its keys
+    return {{"description", key.help}, {"anyOf", {{{"enum", key.words.words}}, section}}};
   if (key.is_section()) return section;
   if (!key.item.empty()) {
     section.erase("description");
@@ -68,6 +70,9 @@ Json json(const ConfigKey& key) {
   if (const auto* text = std::get_if<std::string>(&key.standard)) result["default"] = *text;
   return result;
 }
+
+// The schema of a section itself.
+Json* object_of(Json& schema) { return schema.contains("anyOf") ? &schema["anyOf"][1] : &schema; }
 
 std::string table_cell(const std::string& text) {
   std::string result;
@@ -140,20 +145,54 @@ void KeyCollector::choose(const char* key, std::string& name, const char* help, 
   const std::string standard = name, path = prefix_ + key;
   if (follow_)
     for (const ConfigKey& other : *follow_)
-      if (const auto* text = std::get_if<std::string>(&other.value); text && (other.path == path || other.path == path + ".kind"))
+      if (const auto* text = std::get_if<std::string>(&other.value);
+          text && (other.path == path || other.path == path + ".kind"))
         name = *text;
-  KeyCollector own;
+  KeyCollector own(nullptr, all_parts_);
   if (words.holds(name)) visit_keys(own);
+  if (all_parts_) own.add_other_parts(name, words, visit_keys);
   if (own.keys_.empty()) {
     insert({path, help, standard, standard}).words = words;
     return;
   }
-  const auto visit_section = [&](Visitor& v) {
+  enter(key, help, [&](Visitor& v) {
     std::string kind = standard;
     v("kind", kind, "which one", words);
     visit_keys(v);
-  };
-  enter(key, help, visit_section);
+    if (all_parts_) add_other_parts(name, words, visit_keys);
+  });
+  insert({path, help, {}, {}}).words = words;
+}
+
+void KeyCollector::choose_here(std::string& name, const char* help, const OneOf& words,
+                               const std::function<void(Visitor&)>& visit_keys) {
+  Visitor::choose_here(name, help, words, visit_keys);
+  if (all_parts_) add_other_parts(name, words, visit_keys);
+}
+
+// The keys of the parts of other names, unless they are those of a part before, with the same default and help.
+void KeyCollector::add_other_parts(std::string& name, const OneOf& words,
+                                   const std::function<void(Visitor&)>& visit_keys) {
+  const std::string chosen = name;
+  for (const std::string& word : words.words) {
+    if (word == chosen) continue;
+    name = word;
+    KeyCollector other(nullptr, true);
+    visit_keys(other);
+    for (ConfigKey& key : other.keys_) {
+      key.path = prefix_ + key.path;
+      const auto same = std::find_if(keys_.begin(), keys_.end(), [&](const ConfigKey& k) {
+        return k.path == key.path && k.value == key.value && k.help == key.help;
+      });
+      if (same == keys_.end()) {
+        key.condition = fmt::format("{}kind: {}", prefix_, word);
+        keys_.push_back(std::move(key));
+      } else if (!same->condition.empty()) {
+        same->condition += " or " + word;
+      }
+    }
+  }
+  name = chosen;
 }
 
 void set_defaults(std::vector<ConfigKey>& keys, const std::vector<ConfigKey>& defaults) {
@@ -209,8 +248,9 @@ std::string config_schema(const std::vector<ConfigKey>& keys) {
   for (const ConfigKey& key : keys) {
     Json* parent = &schema;
     for (size_t start = 0, dot; (dot = key.path.find('.', start)) != std::string::npos; start = dot + 1)
-      parent = &(*parent)["properties"][key.path.substr(start, dot - start)];
-    (*parent)["properties"][key.name()] = json(key);
+      parent = object_of((*parent)["properties"][key.path.substr(start, dot - start)]);
+    Json& properties = (*parent)["properties"];
+    if (!properties.contains(key.name())) properties[key.name()] = json(key);  // the chosen part's come first
   }
   return schema.dump(2) + "\n";
 }
@@ -225,8 +265,9 @@ std::string config_markdown(const std::vector<ConfigKey>& keys) {
     } else {
       if (!in_table) text += head;
       const auto add_row = [&](const std::string& path, const ConfigKey& k, const std::string& standard) {
+        const std::string only = k.condition.empty() ? "" : fmt::format("; only with `{}`", k.condition);
         text += fmt::format("| `{}` | `{}` | {} | {} |\n", path, table_cell(standard), table_cell(k.rule()),
-                            table_cell(k.help));
+                            table_cell(k.help + only));
       };
       add_row(key.path, key, text_of(key, key.standard));
       for (const ConfigKey& k : key.item) add_row(key.path + "[]." + k.path, k, scalar(k.standard));

@@ -22,6 +22,8 @@ struct ConfigKey {
   // Keys of an item of a list, with their defaults. The list's value is YAML: [{match: "*.norm*",
   // weight_decay: 0}]
   std::vector<ConfigKey> item = {};
+  // For a key of a part that is not chosen: "optimizer.kind: lion or sgd".
+  std::string condition = {};
 
   bool is_section() const { return value.index() == 0; }
   bool changed() const { return value != standard; }
@@ -34,7 +36,9 @@ class KeyCollector final : public Visitor {
  public:
   // With `follow`, each value is replaced by the one there after it was noted, so that a visit() that chooses
   // sections by values visits the same ones.
-  explicit KeyCollector(const std::vector<ConfigKey>* follow = nullptr) : follow_(follow) {}
+  // With `all_parts`, the keys of parts that are not chosen follow those of the part that is.
+  explicit KeyCollector(const std::vector<ConfigKey>* follow = nullptr, bool all_parts = false)
+      : follow_(follow), all_parts_(all_parts) {}
 
   void operator()(const char* key, int64_t& value, const char* help, const Range& range) override {
     add(key, value, help).range = range;
@@ -57,8 +61,11 @@ class KeyCollector final : public Visitor {
   // A part with keys of its own is a section with its name as `kind`; one without is a key.
   void choose(const char* key, std::string& name, const char* help, const OneOf& words,
               const std::function<void(Visitor&)>& visit_keys) override;
+  void choose_here(std::string& name, const char* help, const OneOf& words,
+                   const std::function<void(Visitor&)>& visit_keys) override;
 
  private:
+  void add_other_parts(std::string& name, const OneOf& words, const std::function<void(Visitor&)>& visit_keys);
   template <class T>
   ConfigKey& add(const char* key, T& value, const char* help) {
     ConfigKey& added = insert({prefix_ + key, help, value, value});
@@ -71,6 +78,7 @@ class KeyCollector final : public Visitor {
   ConfigKey& insert(ConfigKey key);
 
   const std::vector<ConfigKey>* follow_;
+  bool all_parts_;
   std::string prefix_;
   std::vector<ConfigKey> keys_;
 };
@@ -87,6 +95,14 @@ std::vector<ConfigKey> config_keys(Config config = {}, Config defaults = {}) {
   defaults.visit(before);
   set_defaults(keys, before.take());
   return keys;
+}
+
+// The same with the default of every key, those of parts that are not chosen included.
+template <class Config>
+std::vector<ConfigKey> all_config_keys(Config config = {}) {
+  KeyCollector all(nullptr, /*all_parts=*/true);
+  config.visit(all);
+  return all.take();
 }
 
 std::string dump_config(const std::vector<ConfigKey>& keys);  // YAML; loads to equal values

@@ -211,9 +211,8 @@ void Visitor::choice(const char* key, Choice<Kind>& choice, const char* help) {
 
 template <class Kind>
 void Visitor::part(Choice<Kind>& choice, const char* help) {
-  const OneOf words{registry<Kind>().names()};
-  (*this)("kind", choice.name_, help, words);
-  if (words.holds(choice.name_)) choice.config().visit(*this);
+  choose_here(choice.name_, help, OneOf{registry<Kind>().names()},
+              [&](Visitor& v) { choice.config().visit(v); });
 }
 
 }  // namespace bonsai

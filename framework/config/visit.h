@@ -76,6 +76,12 @@ class Visitor {
   virtual void repeat(const char* key, const char* help, size_t count,
                       const std::function<void(Visitor&, size_t)>& visit_item,
                       const std::function<void(Visitor&)>& visit_fresh) = 0;
+  // Like choose, but in this section: `kind`, and then the part's keys.
+  virtual void choose_here(std::string& name, const char* help, const OneOf& words,
+                           const std::function<void(Visitor&)>& visit_keys) {
+    (*this)("kind", name, help, words);
+    if (words.holds(name)) visit_keys(*this);
+  }
   // `visit_keys` visits the keys of the part of this name, which is one of the words.
   virtual void choose(const char* key, std::string& name, const char* help, const OneOf& words,
                       const std::function<void(Visitor&)>& visit_keys) = 0;
