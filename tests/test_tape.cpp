@@ -350,7 +350,6 @@ TEST(Arena, ValuesKeepTheirBitsAndDecayedOnesComeFirst) {
   ParameterArena arena({&bias, &frozen, &weight});
   EXPECT_TRUE(same_bits(bias.value, bits[0]) && same_bits(weight.value, bits[1]));
   EXPECT_EQ(arena.parameters(), (std::vector<Parameter*>{&weight, &bias}));
-  EXPECT_EQ(arena.decayed(), 32);
   EXPECT_EQ(arena.elements(), 48);
   EXPECT_EQ(bias.value.parameter(), &bias);
   EXPECT_NE(frozen.value.storage(), weight.value.storage());

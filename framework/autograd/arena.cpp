@@ -24,7 +24,6 @@ ParameterArena::ParameterArena(std::vector<Parameter*> parameters) : parameters_
           "parameters differ in dtype or device: {} and {}", first, p->value);
     starts.push_back(end);
     end += (p->value.elements() + kAlignment - 1) / kAlignment * kAlignment;
-    if (p->decay) decayed_ = end;
   }
   values_ = zeros({end}, first.dtype(), first.device());
   gradients_ = zeros_like(values_);

@@ -24,13 +24,11 @@ class ParameterArena {
   void zero_gradients();
 
   int64_t elements() const { return values_ ? values_.elements() : 0; }
-  int64_t decayed() const { return decayed_; }  // number of leading elements with weight decay
   const std::vector<Parameter*>& parameters() const { return parameters_; }
 
  private:
   std::vector<Parameter*> parameters_;
   Tensor values_, gradients_;
-  int64_t decayed_ = 0;
 };
 
 }  // namespace bonsai
