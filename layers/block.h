@@ -1,6 +1,6 @@
-// A transformer block with the norms before the sublayers.        Radford et al. 2019 (GPT-2)
+// A pre-norm transformer block.                                    Radford et al. 2019 (GPT-2)
 //   x = x + attention(norm(x));  x = x + feed_forward(norm(x))
-// With cross-attention to a source between the two, as in the decoder of an encoder-decoder:
+// The decoder of an encoder-decoder also has cross-attention between the two:
 //   x = x + cross_attention(norm(x), source)                         Vaswani et al. 2017
 #pragma once
 
@@ -11,7 +11,7 @@ namespace bonsai {
 
 struct BlockConfig {
   Choice<AttentionKind> attention = {};
-  bool cross = false;  // attention to the context's source, like the other but for masks and positions
+  bool cross = false;  // adds cross-attention to context.source, without causal mask, window or positions
   Choice<FeedForwardKind> mlp = {};
   Choice<NormKind> norm = {};
   BlockContext context = {};
@@ -31,7 +31,7 @@ class Block final : public Layer {
   std::unique_ptr<Layer> norm_1;
   std::unique_ptr<AttentionLayer> attention;
   std::unique_ptr<Layer> cross_norm;                // null without cross-attention
-  std::unique_ptr<AttentionLayer> cross_attention;  // null without
+  std::unique_ptr<AttentionLayer> cross_attention;  // null without cross-attention
   std::unique_ptr<Layer> norm_2;
   std::unique_ptr<Layer> mlp;
 
@@ -41,7 +41,8 @@ class Block final : public Layer {
     Tensor h = add(x, (*attention)(n, n, n, context));
     if (cross_attention) {
       const Tensor& source = context.source.features;
-      check(static_cast<bool>(source), "block", "attends to a source, but context.source.features is undefined");
+      check(static_cast<bool>(source), "block",
+            "attends to a source, but context.source.features is undefined");
       h = add(h, (*cross_attention)((*cross_norm)(h, context), source, source, context));
     }
     return add(h, (*mlp)((*norm_2)(h, context), context));

@@ -9,11 +9,12 @@
 namespace bonsai {
 namespace {
 
+// An empty (B,capacity,width) for x (B,T,width).
 Tensor room_for(const Tensor& x, int64_t capacity) {
   return zeros({x.size(0), capacity, x.size(2)}, x.dtype(), x.device());
 }
 
-// Rows [at, at + T) of every batch entry become x.
+// Copies x (B,T,width) to rows [at, at + T) of every batch entry of `all`.
 void put(Tensor& all, const Tensor& x, int64_t at) {
   for (int64_t b = 0; b < x.size(0); ++b) {
     const int64_t width = x.size(2);

@@ -1,10 +1,10 @@
-// Keys and values of the tokens that a model has seen, so that the next token costs one position, not all:
+// Keys and values of previous tokens, so that a forward pass in generation computes only the new positions:
 //
 //   KeyValueCache cache(block_size);
 //   Context context{.first_position = cache.length(), .cache = &cache};
-//   model(next_ids, context);   // attends to all that was cached, and adds its own
+//   model(next_ids, context);   // attends to all cached tokens and appends the new ones
 //
-// Keys are stored as attention uses them: normalised and turned by their position.
+// Keys are stored after QK-norm and rotary position embedding.
 #pragma once
 
 #include <functional>
@@ -20,17 +20,17 @@ class KeyValueCache {
  public:
   explicit KeyValueCache(int64_t capacity) : capacity_(capacity) {}
 
-  int64_t length() const;  // tokens that every layer has
-  int64_t length(const std::string& path) const;  // that this layer has
-  void clear();            // forgets all tokens and all sources; the memory of the tokens stays
+  int64_t length() const;                         // number of tokens cached by every layer
+  int64_t length(const std::string& path) const;  // number of tokens cached by the layer with this path
+  void clear();  // removes all tokens and sources; keeps the memory of the tokens
 
-  // What the layer of this path has of a source, which does not grow: made once, kept until clear(). Not
-  // under a tape.
+  // Returns the keys and values of the source for the layer with this path. `make` is called the first time;
+  // the result is kept until clear(). Throws Error while a tape records.
   std::pair<Tensor, Tensor> source(const std::string& path,
                                    const std::function<std::pair<Tensor, Tensor>()>& make);
 
-  // What the layer of this path has, with these (B,T,width) at the end. Not under a tape: a later change of
-  // the cache would spoil what the tape keeps. More tokens than the capacity are an Error.
+  // Appends keys and values (B,T,width) of the layer with this path and returns all that it has. Throws Error
+  // if the capacity is exceeded, and while a tape records: later changes would overwrite saved tensors.
   std::pair<Tensor, Tensor> append(const std::string& path, const Tensor& keys, const Tensor& values);
 
  private:

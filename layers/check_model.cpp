@@ -6,7 +6,7 @@
 namespace bonsai {
 namespace {
 
-// What each layer was called with, the first time.
+// Records the arguments of the first call of each layer.
 struct Calls final : LayerWatcher {
   struct Seen {
     Module* layer;
@@ -32,7 +32,7 @@ struct Calls final : LayerWatcher {
   }
 };
 
-constexpr int64_t kLongPass = 500000;  // parameters
+constexpr int64_t kLongPass = 500000;  // parameters; a pass through more than these takes long
 
 bool within(const std::string& path, const std::string& layer) {
   return layer.empty() || path == layer || path.starts_with(layer + ".");
@@ -58,8 +58,8 @@ std::string ModelCheck::text() const {
                   reports.size() + !taylor.name.empty(), failed + (!taylor.name.empty() && !taylor.passed()),
                   tensors, checked, elements, directions);
   if (!in_directions_alone.empty())
-    out += fmt::format("{} parameters along directions alone, {} the first of them\n",
-                       in_directions_alone.size(), in_directions_alone.front());
+    out += fmt::format("{} parameters only along directions, the first is {}\n", in_directions_alone.size(),
+                       in_directions_alone.front());
   return out;
 }
 
@@ -72,7 +72,7 @@ ModelCheck check_model(const std::string& name, Layer& model, const Tensor& x, c
 
   ModelCheck all;
   std::set<const Parameter*> visited;
-  int shown = 0;  // failures in full
+  int shown = 0;  // failures whose whole text was shown
   const auto show = [&](bool passed, const std::string& text) {
     if (options.progress)
       options.progress(passed || ++shown <= 2 ? text : text.substr(0, text.find('\n') + 1));
@@ -81,12 +81,13 @@ ModelCheck check_model(const std::string& name, Layer& model, const Tensor& x, c
     Module& layer = *seen.layer;
     const bool whole = &layer == &model;
     if (!within(layer.path(), options.layer)) continue;
-    // A layer's own parameters are gone through one by one, those of the layers in it when their turn comes.
+    // The layer's own parameters are checked element by element. Parameters of its children are checked along
+    // directions here, and element by element when their layer is checked.
     const std::vector<Parameter*> own = layer.own_parameters();
     std::vector<Parameter*> below = layer.parameters();
     std::erase_if(below, [&](Parameter* p) { return std::find(own.begin(), own.end(), p) != own.end(); });
     visited.insert(own.begin(), own.end());
-    // So are the elements of its inputs, where a pass through it is not too long for that.
+    // The elements of its inputs are also checked one by one, but fewer of them if a pass takes long.
     GradcheckOptions each = options.gradcheck;
     int64_t elements = 0;
     for (const Parameter* p : layer.parameters()) elements += p->value.elements();

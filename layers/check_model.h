@@ -1,5 +1,5 @@
-// Gradient checks of a whole model: all of it along random directions, then each layer alone, on the inputs
-// it had when the model first called it, element by element.
+// Gradient check of a whole model: first the model along random directions, then each layer element by
+// element, on the inputs of its first call.
 #pragma once
 
 #include "bonsai/framework/checks/gradcheck.h"
@@ -9,21 +9,21 @@
 namespace bonsai {
 
 struct ModelCheck {
-  std::vector<GradcheckReport> reports;          // the model's, then one a layer
-  TaylorReport taylor;                           // of the whole model
-  std::vector<std::string> in_directions_alone;  // parameters of no layer that was called
+  std::vector<GradcheckReport> reports;          // one for the model, then one per layer
+  TaylorReport taylor;                           // for the whole model
+  std::vector<std::string> in_directions_alone;  // parameters whose layer was never called by itself
   bool passed() const;
-  std::string text() const;  // the last line: what was checked in all
+  std::string text() const;  // summary: what was checked in total
 };
 
 struct ModelCheckOptions {
   GradcheckOptions gradcheck = {};
-  std::string layer = {};                                 // only the layer of this path and those in it
-  std::function<void(const std::string&)> progress = {};  // gets the text of each report as it is there
+  std::string layer = {};                                 // if set, checks only this layer and its children
+  std::function<void(const std::string&)> progress = {};  // called with the text of each finished report
 };
 
-// The model must be f64. x is its input; the context is copied for every pass, so dropout draws the same
-// numbers.
+// The model must be f64; x is its input. Every pass uses a copy of the context, so dropout draws the same
+// numbers each time.
 ModelCheck check_model(const std::string& name, Layer& model, const Tensor& x, const Context& context,
                        const ModelCheckOptions& options = {});
 

@@ -1,4 +1,4 @@
-// What a forward pass is told beside its input: small, copied to replay a pass.
+// Settings and further inputs of a forward pass. A copy made before a pass replays it.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ class KeyValueCache;
 class Module;
 struct Context;
 
-// Hears of every layer that is called, before it runs, and how to call it again.
+// `called` is invoked before a layer runs, with its arguments and a function that calls the layer again.
 class LayerWatcher {
  public:
   using Call = std::function<Tensor(const std::vector<Tensor>& inputs, Context& context)>;
@@ -24,28 +24,27 @@ class LayerWatcher {
                       const Call& call) = 0;
 };
 
-// What a decoder attends to beside its own tokens: cross-attention.
+// The source sequence of an encoder-decoder, which the decoder reads by cross-attention.
 struct Source {
-  Tensor ids = {};        // i32 (B,S): what the encoder reads
-  Tensor features = {};   // (B,S,C): what it made of them
-  Tensor padding_mask = {};     // i32 (B,S): 0 where a token is padding
-  Tensor segment_ids = {};  // i32 (B,S): a token of the decoder attends to those of its own document
+  Tensor ids = {};           // i32 (B,S): input of the encoder
+  Tensor features = {};      // (B,S,C): output of the encoder
+  Tensor padding_mask = {};  // i32 (B,S): 1 for tokens, 0 for padding
+  Tensor segment_ids = {};   // i32 (B,S): a token of the decoder attends only to its own segment
 };
 
 struct Context {
   bool training = false;       // dropout is active
-  int64_t first_position = 0;  // of the first token in the sequence
-  RandomStream random = {};    // dropout draws from it
-  // i32 (B,Tk), cached keys included: no query attends to a key that is 0 here (padding).
-  Tensor padding_mask = {};
-  Tensor segment_ids = {};  // i32 (B,Tk): a token attends to those of its own document. Undefined: to all
-  Source source = {};     // of an encoder-decoder
-  double attention_scale = 1;  // times the scale of every attention: the leak audit turns it up
+  int64_t first_position = 0;  // position of the first input token in its sequence
+  RandomStream random = {};    // random numbers of dropout
+  Tensor padding_mask = {};    // i32 (B,Tk), cached keys included: 1 for tokens, 0 for padding; or undefined
+  Tensor segment_ids = {};     // i32 (B,Tk): a token attends only to its own segment; undefined: to all
+  Source source = {};
+  double attention_scale = 1;  // multiplies the scale of every attention; the audit increases it
   LayerWatcher* watcher = nullptr;
-  std::map<std::string, Tensor>* weights =
-      nullptr;  // where given, attention puts its weights (B,H,Tq,Tk) there, by its path
-  KeyValueCache* cache =
-      nullptr;  // keys and values of the tokens before first_position; the new ones are appended
+  // If set, attention stores its weights (B,H,Tq,Tk) here, by the path of the layer.
+  std::map<std::string, Tensor>* weights = nullptr;
+  // If set, keys and values of the tokens before first_position; attention appends the new ones.
+  KeyValueCache* cache = nullptr;
 };
 
 }  // namespace bonsai

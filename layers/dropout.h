@@ -1,4 +1,5 @@
-// Zeroes elements while training, and scales the others up by 1 / (1 - p).  Srivastava et al. 2014
+// In training, zeroes each element with probability p and scales the others by 1 / (1 - p).
+//                                                                      Srivastava et al. 2014
 #pragma once
 
 #include "bonsai/framework/config/visit.h"

@@ -1,4 +1,4 @@
-// A table of vectors, one an id.
+// A table with one vector per id.
 #pragma once
 
 #include "bonsai/framework/config/visit.h"
@@ -15,7 +15,7 @@ struct EmbeddingConfig {
   void visit(V& v) {
     v("entries", entries, "number of ids", at_least(1));
     v("width", width, "width of a vector", at_least(1));
-    v("init_std", init_std, "standard deviation of the first weights", at_least(0));
+    v("init_std", init_std, "standard deviation of the initial weights", at_least(0));
   }
 };
 

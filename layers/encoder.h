@@ -1,11 +1,11 @@
-// An encoder: ids in, features out. Every token sees every other, but for padding and other documents.
+// An encoder maps token ids to features. Tokens attend to each other, except to padding and other segments.
 #pragma once
 
 #include "bonsai/layers/stack.h"
 
 namespace bonsai {
 
-// The token table is the caller's: an encoder-decoder has one for both.
+// The caller owns the token table, because encoder and decoder share it.
 class Encoder final : public Layer {
  public:
   Encoder(Module* parent, std::string name, Embedding& token, const StackConfig& c)

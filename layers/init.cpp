@@ -6,13 +6,13 @@ namespace bonsai {
 
 Tensor initial_tensor(const Shape& whole, const Initial& initial, DType dtype, Device device, RandomKey key,
                       const Part& part) {
-  checked_bytes(whole, size_of(DType::f64));  // before anything is allocated
+  checked_bytes(whole, size_of(DType::f64));  // throws before anything is allocated
   Shape shape = whole;
   check(part.index >= 0 && part.index < part.count && part.axis >= 0 && part.axis < std::max(1, whole.rank) &&
             (part.count == 1 || whole[part.axis] % part.count == 0),
         "parameter", "axis {} of {} has no part {} of {}", part.axis, whole.str(), part.index, part.count);
   if (part.count > 1) shape[part.axis] /= part.count;
-  size_t run = 1;  // elements that lie together in the whole
+  size_t run = 1;  // number of elements of the part that are contiguous in the whole tensor
   for (int axis = part.axis; axis < shape.rank; ++axis) run *= static_cast<size_t>(shape[axis]);
   const auto in_whole = [&, index = static_cast<size_t>(part.index), count = static_cast<size_t>(part.count)](
                             size_t i) { return (i / run * count + index) * run + i % run; };

@@ -1,4 +1,4 @@
-// How a parameter starts.
+// Initial values of parameters.
 #pragma once
 
 #include "bonsai/framework/core/rng.h"
@@ -6,9 +6,9 @@
 
 namespace bonsai {
 
-constexpr double kInitStd = 0.02;  // the default of initial weights.  Radford et al. 2018 (GPT)
+constexpr double kInitStd = 0.02;  // default std of initial weights.  Radford et al. 2018 (GPT)
 
-// A normal distribution; with a standard deviation of 0, a constant.
+// A normal distribution, or a constant if std is 0.
 struct Initial {
   double mean = 0, std = 0;
 };
@@ -21,7 +21,7 @@ struct Part {
   int64_t index = 0, count = 1;
 };
 
-// That part of the tensor of this shape: the same numbers as where the whole is drawn.
+// Returns the part of an initial tensor of shape `whole`. Its values do not depend on the number of parts.
 Tensor initial_tensor(const Shape& whole, const Initial& initial, DType dtype, Device device, RandomKey key,
                       const Part& part = {});
 

@@ -7,8 +7,9 @@
 
 namespace bonsai {
 
-// A part (of how many, which one) has some of the whole's rows, and so of its outputs; or some of its columns, and so
-// of its inputs: then the parts' outputs add up to the whole's, and the first alone has the bias.
+// `part` selects the shard of a rank. Along axis 0 it has some rows of the weight, thus some of the outputs.
+// Along axis 1 it has some columns, thus some of the inputs; the outputs of all parts are to be added up, and
+// only the first part has the bias.
 struct LinearConfig {
   int64_t in = 1;
   int64_t out = 1;
@@ -20,7 +21,7 @@ struct LinearConfig {
     v("in", in, "width of the input", at_least(1));
     v("out", out, "width of the output", at_least(1));
     v("bias", bias, "whether to add a bias");
-    v("init_std", init_std, "standard deviation of the first weights", at_least(0));
+    v("init_std", init_std, "standard deviation of the initial weights", at_least(0));
   }
 };
 

@@ -7,7 +7,7 @@
 namespace bonsai {
 namespace {
 
-// A tensor whose elements lie nowhere: nobody reads them.
+// A tensor without memory, whose elements must not be read.
 Tensor shape_alone(const Shape& shape, DType dtype) {
   static const auto nowhere =
       std::make_shared<Storage>(nullptr, SIZE_MAX, Device{}, std::make_shared<int>(), /*read_only=*/true);
@@ -30,7 +30,7 @@ Module::Module(Module* parent, std::string name)
 Module::~Module() {
   if (!parent_) return;
   parent_->names_.erase(path_);
-  auto& children = parent_->children_;  // the last is most often the first to go
+  auto& children = parent_->children_;  // searched from the end: members are destroyed in reverse order
   children.erase(std::find(children.rbegin(), children.rend(), this).base() - 1);
 }
 

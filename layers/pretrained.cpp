@@ -41,7 +41,7 @@ TransformerConfig transformer_config(const HuggingFaceDirectory& directory) {
 
 void load_weights(const HuggingFaceDirectory& directory, Transformer& transformer) {
   const std::string prefix = transformer.path().empty() ? "" : transformer.path() + ".";
-  std::vector<std::pair<Parameter*, Tensor>> read;  // all of them, before any is changed
+  std::vector<std::pair<Parameter*, Tensor>> read;  // all weights are read and checked before any is changed
   for (const StoredWeight& weight : directory.weights()) {
     Parameter& parameter = transformer.parameter(prefix + weight.path);
     read.emplace_back(&parameter, directory.read(weight, parameter.value.dtype()));

@@ -1,4 +1,4 @@
-// Decoders from files of other libraries.
+// Loads decoders in the Hugging Face format.
 #pragma once
 
 #include "bonsai/framework/io/hugging_face.h"
@@ -6,10 +6,10 @@
 
 namespace bonsai {
 
-// The decoder that a directory of GPT-2 or Llama describes; an error for settings it does not have.
+// Returns the config of the GPT-2 or Llama model in a directory. Throws Error for unsupported settings.
 TransformerConfig transformer_config(const HuggingFaceDirectory& directory);
 
-// Its weights, into a decoder of that config and any dtype:
+// Copies the weights of the directory into a decoder of that config and any dtype:
 //   HuggingFaceDirectory directory("gpt2");
 //   Module root;
 //   Transformer model{&root, "", transformer_config(directory)};

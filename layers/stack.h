@@ -1,4 +1,4 @@
-// What encoders and decoders are made of: tokens and their positions, blocks on top of each other, a last norm.
+// The common structure of encoders and decoders: token and position embedding, blocks, final norm.
 #pragma once
 
 #include <deque>
@@ -13,7 +13,7 @@ struct StackConfig {
   int64_t block_size = 64;
   int64_t n_layers = 1;
   Choice<PositionKind> position = "none";
-  double dropout = 0;             // of the sum
+  double dropout = 0;  // applied to the sum of token and position embeddings
   BlockConfig block;
 };
 
@@ -21,7 +21,7 @@ class Stack final : public Module {
  public:
   Stack(Module* parent, std::string name, const StackConfig& c);
   ~Stack() override {
-    while (!blocks_.empty()) blocks_.pop_back();  // from the last on, which its parent finds at once
+    while (!blocks_.empty()) blocks_.pop_back();  // in reverse order: ~Module searches from the end
   }
 
   Tensor embed(Embedding& token, const Tensor& ids, Context& context);  // i32 (B,T) -> (B,T,C)

@@ -37,7 +37,7 @@ std::string misfit(const MultiHeadAttentionConfig& c) {
     return fmt::format("position is {}, but a source has positions of its own; cross-attention takes none",
                        c.position.name());
   if (const std::string why = misfit(scores_of(c)); !why.empty()) return why;
-  if (kv_heads_of(c) % c.model_parallel_size != 0)  // which the heads are a multiple of
+  if (kv_heads_of(c) % c.model_parallel_size != 0)  // n_heads is a multiple of kv_heads_of(c)
     return fmt::format("{} heads with {} key/value heads are not divisible by model_parallel_size {}",
                        c.n_heads, kv_heads_of(c), c.model_parallel_size);
   if (c.rank >= c.model_parallel_size)

@@ -7,7 +7,7 @@
 namespace bonsai {
 namespace {
 
-// With leading axes of size 1, to (batch, heads, time, width).
+// Adds leading axes of size 1 up to (batch, heads, time, width).
 Tensor four_axes(const char* operand, const Tensor& x) {
   check(x && x.rank() >= 2 && x.rank() <= 4, "attention",
         "{} must be (time,width) with up to two axes before, got {}", operand, x);
@@ -15,7 +15,7 @@ Tensor four_axes(const char* operand, const Tensor& x) {
   return reshape(x, {1, x.rank() == 3 ? x.size(0) : 1, x.size(-2), x.size(-1)});
 }
 
-// Back to the query's axes; of weights, with the keys as the last.
+// Reshapes an output or attention weights to the query's leading axes.
 Tensor like_query(const Tensor& y, const Tensor& q) {
   Shape shape = q.shape();
   shape[-1] = y.size(-1);
@@ -43,7 +43,7 @@ AttentionOptions ScaledDotProductAttention::options(int64_t width, int64_t queri
   o.mask.causal = config_.causal, o.mask.window = config_.window;
   o.mask.padding_mask = config_.cross ? context.source.padding_mask : context.padding_mask;
   o.mask.key_segment_ids = config_.cross ? context.source.segment_ids : context.segment_ids;
-  if (const Tensor& all = context.segment_ids) {  // the queries are the last of the tokens
+  if (const Tensor& all = context.segment_ids) {  // the queries are the last tokens of `all`
     check_axes("attention", "documents", all, "(batch,time)");
     check(all.size(1) >= queries, "attention", "{} names fewer documents than there are queries, {}", all,
           queries);

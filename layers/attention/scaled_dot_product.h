@@ -1,7 +1,7 @@
 // Scaled dot-product attention.                                Vaswani et al. 2017, arXiv:1706.03762
 //
-//   weights = softmax(q k^T / sqrt(d_k) + mask)       each query asks every key how well they match
-//   output  = weights v                               and takes that mixture of the values
+//   weights = softmax(q k^T / sqrt(d_k) + mask)
+//   output  = weights v
 #pragma once
 
 #include "bonsai/layers/dropout.h"
@@ -9,9 +9,10 @@
 namespace bonsai {
 
 constexpr const char* kWindow =
-    "keys nearer than this are seen: where causal, so many positions, one's own included; 0 for all";
+    "sliding window: number of most recent tokens that a token may attend to, itself included; 0 disables it";
 
-constexpr const char* kLogitSoftcap = "scores become c * tanh(scores / c) for this c; 0 leaves them";
+constexpr const char* kLogitSoftcap =
+    "c of the softcap c * tanh(s / c) applied to attention scores s; 0 disables it";
 
 struct ScaledDotProductAttentionConfig {
   bool causal = false;
@@ -22,8 +23,8 @@ struct ScaledDotProductAttentionConfig {
   double scale = 0;
   template <class V>
   void visit(V& v) {
-    v("causal", causal, "whether a position sees only itself and what came before");
-    v("cross", cross, "whether keys and values are a source's, with its padding and documents");
+    v("causal", causal, "whether later positions are hidden");
+    v("cross", cross, "whether keys, values and masks are those of a source");
     v("window", window, kWindow, at_least(0));
     v("logit_softcap", logit_softcap, kLogitSoftcap, between(0, 1e6));
     v("dropout", dropout, "dropout of the attention weights", between(0, 1));
@@ -31,24 +32,25 @@ struct ScaledDotProductAttentionConfig {
   }
 };
 
-// What does not fit together in a config whose values are all in range, as a sentence; empty where all does.
+// Returns a sentence that says which keys contradict each other, or "". Each key is in its range already.
 std::string misfit(const ScaledDotProductAttentionConfig& c);
 
-// q (...,Tq,d_k), k (...,Tk,d_k), v (...,Tk,d_v), with up to two leading axes: batch and heads; k and v may have
-// fewer heads. A bias is added to the scores (-inf: may not attend) and broadcasts to (...,Tq,Tk). The context says
-// which keys are padding and which documents are packed into a row; with `cross`, its source does.
+// q (...,Tq,d_k), k (...,Tk,d_k), v (...,Tk,d_v), with up to two leading axes: batch and heads. k and v may
+// have fewer heads. The bias is added to the scores and broadcasts to (...,Tq,Tk); -inf masks a key. Padding
+// mask and segment ids are those of the context, or of context.source with `cross`. Without `causal`, the
+// window also includes the next `window` - 1 tokens.
 class ScaledDotProductAttention final : public Module {
  public:
   ScaledDotProductAttention(Module* parent, std::string name, const ScaledDotProductAttentionConfig& c = {});
 
-  // One op that keeps no (Tq,Tk) tensor.
+  // Calls the fused op, which stores no (Tq,Tk) tensor.
   Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
                     const Tensor& bias = {});
-  // The composed path, step by step, which also returns the weights (before dropout).
+  // Calls composed_attention and also returns the attention weights before dropout.
   AttentionResult with_weights(const Tensor& q, const Tensor& k, const Tensor& v, Context& context,
                                const Tensor& bias = {});
 
-  // What the op is told, by the config, the context and the bias, for heads of this width and so many queries.
+  // Options of the op for heads of size `width` and `queries` queries.
   AttentionOptions options(int64_t width, int64_t queries, Context& context, const Tensor& bias) const;
 
  private:

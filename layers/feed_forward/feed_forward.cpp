@@ -48,6 +48,8 @@ FeedForward::FeedForward(Module* parent, std::string name, const FeedForwardConf
             .init_std = c.output_init_std}},
       dropout{this, "dropout", {.p = c.dropout}} {}
 
-void register_feed_forward() { add_part<FeedForwardKind, FeedForward, Keys<FeedForwardConfig>>("feed_forward"); }
+void register_feed_forward() {
+  add_part<FeedForwardKind, FeedForward, Keys<FeedForwardConfig>>("feed_forward");
+}
 
 }  // namespace bonsai

@@ -1,4 +1,4 @@
-// The standard feed-forward layer: down(activation(up(x))).            Vaswani et al. 2017, arXiv:1706.03762
+// The default feed-forward layer: down(activation(up(x))).             Vaswani et al. 2017, arXiv:1706.03762
 #pragma once
 
 #include "bonsai/layers/dropout.h"
@@ -7,7 +7,7 @@
 
 namespace bonsai {
 
-// An activation is an elementwise op (framework/backend/elementwise_list.h), by its name.
+// Activations are elementwise ops (framework/backend/elementwise_list.h): all names, and the op with a name.
 OneOf activations();
 Tensor (*activation_named(const std::string& name))(const Tensor&);
 
@@ -22,15 +22,15 @@ struct FeedForwardConfig {
   template <class V>
   void visit(V& v) {
     v("d_model", d_model, "width of the residual stream", at_least(1));
-    v("d_hidden", d_hidden, "width inside; 0 chooses 4 * d_model", at_least(0));
+    v("d_hidden", d_hidden, "width of the hidden layer; 0 chooses 4 * d_model", at_least(0));
     visit_keys(v);
     v("bias", bias, "biases of both projections");
     v("dropout", dropout, "dropout of the output", between(0, 1));
-    v("init_std", init_std, "standard deviation of the first weights of `up`", at_least(0));
-    v("output_init_std", output_init_std, "standard deviation of the first weights of `down`", at_least(0));
+    v("init_std", init_std, "standard deviation of the initial weights of `up`", at_least(0));
+    v("output_init_std", output_init_std, "standard deviation of the initial weights of `down`", at_least(0));
   }
   template <class V>
-  void visit_keys(V& v) {  // what the model does not set
+  void visit_keys(V& v) {  // keys that the model does not set
     v("activation", activation, "function between the two projections", activations());
   }
 };

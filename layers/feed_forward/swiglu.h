@@ -9,12 +9,12 @@ namespace bonsai {
 
 struct SwiGLUConfig {
   int64_t d_model = 1;
-  int64_t d_hidden = 0;  // 0 chooses 8/3 * d_model: as many parameters as 4 * d_model without a gate
+  int64_t d_hidden = 0;  // 0 chooses 8/3 d_model, which has as many parameters as 4 d_model without a gate
   bool bias = false;
   double dropout = 0;
   double init_std = kInitStd, output_init_std = kInitStd;
   template <class V>
-  void visit(V&) {}  // all of them are the model's keys
+  void visit(V&) {}  // the model sets all of them
 };
 
 class SwiGLU final : public Layer {

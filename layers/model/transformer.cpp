@@ -5,7 +5,7 @@
 namespace bonsai {
 namespace {
 
-// The decoder's stack, or that of its encoder.
+// Config of the decoder's or the encoder's stack.
 StackConfig stack_config(const TransformerConfig& c, bool encoder) {
   const int64_t layers = encoder ? c.n_encoder_layers : c.n_layers;
   const bool cross = !encoder && c.n_encoder_layers > 0;
@@ -33,7 +33,7 @@ StackConfig stack_config(const TransformerConfig& c, bool encoder) {
 
 std::string misfit(const TransformerConfig& c) {
   if (c.n_encoder_layers > 0 && c.position == "alibi")
-    return "position alibi is for tokens that see only what came before; an encoder needs another";
+    return "position alibi needs causal attention; an encoder needs another position";
   const MultiHead* const found = c.attention.find<MultiHead>();
   if (!found) return "";
   MultiHead attention = *found;
@@ -43,7 +43,7 @@ std::string misfit(const TransformerConfig& c) {
 }
 
 double parameter_count(const TransformerConfig& c) {
-  TransformerConfig one = c;  // a block of each kind
+  TransformerConfig one = c;  // one block per stack; the count is multiplied
   one.n_layers = 1, one.n_encoder_layers = std::min<int64_t>(1, c.n_encoder_layers);
   Module root({.shapes_only = true});
   Transformer model{&root, "", one};
@@ -72,7 +72,7 @@ Transformer::Transformer(Module* parent, std::string name, const TransformerConf
 }
 
 bool Transformer::cacheable() const {
-  const Block& block = stack.blocks().front();  // all are alike
+  const Block& block = stack.blocks().front();  // all blocks have the same config
   return block.attention->cacheable() && block.mlp->position_wise();
 }
 
@@ -113,8 +113,8 @@ Tensor Transformer::trunk(const Tensor& x, Context& context) {
         "model.attention {} does not continue from a key/value cache; pass all tokens, without a cache",
         config_.attention.name());
   check(!context.cache || cacheable(), "transformer",
-        "model.mlp {} is not position-wise, so a key/value cache lacks what it needs of earlier tokens; pass all "
-        "tokens, without a cache",
+        "model.mlp {} is not position-wise, so a key/value cache lacks its inputs at earlier tokens; pass "
+        "all tokens, without a cache",
         config_.mlp.name());
   return stack.trunk(x, context);
 }

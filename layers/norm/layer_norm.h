@@ -20,14 +20,15 @@ struct LayerNormConfig {
 
 class LayerNorm final : public Layer {
  public:
-  LayerNorm(Module* parent, std::string name, const LayerNormConfig& c) : Layer(parent, std::move(name)), eps_(c.eps) {
+  LayerNorm(Module* parent, std::string name, const LayerNormConfig& c)
+      : Layer(parent, std::move(name)), eps_(c.eps) {
     check_config(path(), c);
     weight = &add_parameter("weight", {c.width}, constant(1), Decay::no);
     if (c.bias) bias = &add_parameter("bias", {c.width}, constant(0), Decay::no);
   }
 
   Parameter* weight = nullptr;
-  Parameter* bias = nullptr;  // or null
+  Parameter* bias = nullptr;  // null if the config has no bias
 
  protected:
   Tensor forward(const Tensor& x, Context&) override {  // (...,width) -> (...,width)

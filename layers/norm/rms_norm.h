@@ -18,7 +18,8 @@ struct RMSNormConfig {
 
 class RMSNorm final : public Layer {
  public:
-  RMSNorm(Module* parent, std::string name, const RMSNormConfig& c) : Layer(parent, std::move(name)), eps_(c.eps) {
+  RMSNorm(Module* parent, std::string name, const RMSNormConfig& c)
+      : Layer(parent, std::move(name)), eps_(c.eps) {
     check_config(path(), c);
     weight = &add_parameter("weight", {c.width}, constant(1), Decay::no);
   }

@@ -1,4 +1,4 @@
-// Positions that are rows of a table, added to token vectors.
+// Base of position embeddings: rows of a table are added to token vectors.
 #pragma once
 
 #include "bonsai/framework/ops/axes.h"
@@ -15,7 +15,7 @@ struct PositionConfig {
   void visit(V& v) {
     v("block_size", block_size, "number of positions", at_least(1));
     v("width", width, "width of a vector", at_least(1));
-    v("init_std", init_std, "standard deviation of the first weights of learned positions", at_least(0));
+    v("init_std", init_std, "standard deviation of the initial weights of learned positions", at_least(0));
   }
   template <class V>
   void visit_keys(V&) {}  // the model sets all of them
@@ -31,7 +31,7 @@ class AddedPositions : public Position {
   bool is_added() const override { return true; }
 
  protected:
-  virtual const Tensor& table(int64_t rows) = 0;  // at least so many of it
+  virtual const Tensor& table(int64_t rows) = 0;  // a table with at least `rows` rows
 
   Tensor forward(const Tensor& x, Context& context) override {
     check_axes("position", "x", x, "(...,time,width)");

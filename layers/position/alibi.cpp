@@ -1,5 +1,5 @@
-// ALiBi: each head takes a slope times (query position - key position) off its scores. That is a penalty on distance if
-// attention is causal; otherwise later keys would be favoured.         Press et al. 2022, arXiv:2108.12409
+// ALiBi: each head subtracts slope * (query position - key position) from its scores. This penalises distance
+// if attention is causal; otherwise, later keys would be favoured.   Press et al. 2022, arXiv:2108.12409
 #include "bonsai/layers/registry.h"
 
 namespace bonsai {
@@ -12,7 +12,8 @@ class Alibi final : public Position {
   void set_scores(AttentionOptions& options) override {
     if (!slopes_ || slopes_.elements() != options.n_heads || first_head_ != options.first_head)
       first_head_ = options.first_head,
-      slopes_ = alibi_slopes(options.first_head, options.n_heads, options.all_heads, build().dtype, build().device);
+      slopes_ = alibi_slopes(options.first_head, options.n_heads, options.all_heads, build().dtype,
+                             build().device);
     options.alibi = slopes_;
   }
 

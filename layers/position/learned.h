@@ -1,4 +1,4 @@
-// A vector per position, learned with the model.                       Radford et al. 2018 (GPT)
+// Learned position embedding: a trained vector per position.           Radford et al. 2018 (GPT)
 #pragma once
 
 #include "bonsai/layers/position/added.h"

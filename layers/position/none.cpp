@@ -1,4 +1,4 @@
-// No positions: tokens are known by what comes before them alone.       Kazemnejad et al. 2023, arXiv:2305.19466
+// No position embedding; only a causal mask tells positions apart.   Kazemnejad et al. 2023, arXiv:2305.19466
 #include "bonsai/layers/registry.h"
 
 namespace bonsai {

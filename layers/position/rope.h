@@ -1,5 +1,5 @@
-// Rotary positions: pairs of a head's elements are turned by angles that grow with the position, so that a score
-// depends on the distance alone.                                       Su et al. 2021, arXiv:2104.09864
+// RoPE: pairs of a head's elements are rotated by angles proportional to the position, so that a score
+// depends only on the distance of the positions.                       Su et al. 2021, arXiv:2104.09864
 #pragma once
 
 #include "bonsai/layers/registry.h"
@@ -10,10 +10,10 @@ struct RopeConfig {
   double theta = 10000;
   template <class V>
   void visit(V& v) {
-    v("theta", theta, "base of the angles", between(1, 1e9));
+    v("theta", theta, "base of the rotation frequencies theta^(-2j/D)", between(1, 1e9));
   }
 };
-// Turns the pairs (2j, 2j+1) in place of (j, j + D/2).
+// Rotates the pairs (2j, 2j+1) instead of (j, j + D/2).
 struct InterleavedRopeConfig : RopeConfig {};
 
 class Rope final : public Position {

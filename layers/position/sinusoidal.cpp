@@ -26,6 +26,8 @@ Tensor SinusoidalPositions::made(int64_t rows) const {
   return tensor({rows, config_.width}, values, build().dtype, build().device);
 }
 
-void register_sinusoidal() { add_part<PositionKind, SinusoidalPositions, Keys<PositionConfig>>("sinusoidal"); }
+void register_sinusoidal() {
+  add_part<PositionKind, SinusoidalPositions, Keys<PositionConfig>>("sinusoidal");
+}
 
 }  // namespace bonsai

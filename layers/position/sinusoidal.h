@@ -1,12 +1,12 @@
-// Sines and cosines of the position.                                   Vaswani et al. 2017, arXiv:1706.03762
+// Sinusoidal position embedding.                                       Vaswani et al. 2017, arXiv:1706.03762
 #pragma once
 
 #include "bonsai/layers/position/added.h"
 
 namespace bonsai {
 
-// Columns 2j and 2j+1 are the sine and cosine of position * 10000^(-2j / width). The table grows with the
-// positions that are asked for, because a config may claim any number of them.
+// Columns 2j and 2j+1 are the sine and cosine of position * 10000^(-2j / width). The table grows as positions
+// are used, because block_size may be larger than memory allows.
 class SinusoidalPositions final : public AddedPositions {
  public:
   SinusoidalPositions(Module* parent, std::string name, const PositionConfig& c)
