@@ -14,7 +14,7 @@ namespace bonsai {
 namespace {
 
 std::string line_of(const Problem& problem) {
-  constexpr size_t kMax = 600;  // of a line that repeats what it was given
+  constexpr size_t kMax = 600;  // bytes; the text may quote long input
   return escaped(fmt::format("{}: {}", problem.place.text(), problem.text), kMax);
 }
 
@@ -22,7 +22,7 @@ std::string line_of(const Problem& problem) {
   throw ConfigError(line_of({place, text}));
 }
 
-// The text that is parsed, and places in it. yaml-cpp counts columns in bytes.
+// The parsed text, with the line and column of each position. yaml-cpp counts columns in bytes.
 class Source {
  public:
   Source(std::string text, std::string name) : text_(std::move(text)), name_(std::move(name)) {}
@@ -36,8 +36,8 @@ class Source {
     return {name_, static_cast<int>(std::count(start, here, '\n')) + 1, static_cast<int>(characters) + 1};
   }
 
-  // Whether the quote at `position` has its other end on the same line. yaml-cpp takes the end of the file
-  // for one too, and a forgotten quote would swallow every key after it.
+  // Whether the quote at `position` is closed on the same line. yaml-cpp also accepts the end of the file, so
+  // a missing quote would hide all keys after it.
   bool closes(size_t position) const {
     const char quote = text_[position];
     for (size_t i = position + 1; i < text_.size() && text_[i] != '\n'; ++i) {
@@ -51,7 +51,7 @@ class Source {
     return false;
   }
 
-  // The position of the first tab in front of the words of a line, if there is one.
+  // The position of the first tab in the indentation of the line, if there is one.
   std::optional<size_t> indenting_tab(size_t position) const {
     const size_t newline = position == 0 ? std::string::npos : text_.rfind('\n', position - 1);
     const size_t start = newline + 1, words = text_.find_first_not_of(" \t", start);
@@ -104,13 +104,13 @@ class TreeBuilder final : public YAML::EventHandler {
  private:
   struct Open {
     Node node;
-    std::optional<Node> key;  // read, its value still to come
+    std::optional<Node> key;  // the key whose value comes next
   };
 
   static size_t position(const YAML::Mark& mark) { return static_cast<size_t>(std::max(mark.pos, 0)); }
   Place place(const YAML::Mark& mark) const { return source_.place(position(mark)); }
 
-  // Tags are "?" for plain and "!" for quoted scalars.
+  // yaml-cpp gives the tag "?" to plain scalars and "!" to quoted ones.
   Node node(Node::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) const {
     Node result;
     result.kind = kind;
@@ -146,7 +146,7 @@ class TreeBuilder final : public YAML::EventHandler {
   void add_entry(Open& map, Node node) {
     node.key = map.key->text;
     node.key_place = map.key->place;
-    if (node.kind == Node::Kind::empty) node.place = node.key_place;  // yaml-cpp's is that of the next word
+    if (node.kind == Node::Kind::empty) node.place = node.key_place;  // yaml-cpp gives the next word's
     if (node.key == "<<") {
       document_.problems.push_back(
           {node.key_place, "a merge key (<<); a config takes none: write the keys out"});
@@ -221,12 +221,13 @@ Document parse_document(std::string text, const std::string& name) {
 }
 
 void throw_problems(const std::string& name, std::vector<Problem> problems) {
-  std::stable_sort(problems.begin(), problems.end(), [](const Problem& a, const Problem& b) {  // options last
+  // Settings, which have no line, come last.
+  std::stable_sort(problems.begin(), problems.end(), [](const Problem& a, const Problem& b) {
     return std::tuple(a.place.line == 0, a.place.line, a.place.column) <
            std::tuple(b.place.line == 0, b.place.line, b.place.column);
   });
   std::string text = problems.size() > 1 ? fmt::format("{}: {} errors", name, problems.size()) : "";
-  constexpr size_t kMax = 20;  // lines that a person reads
+  constexpr size_t kMax = 20;  // problems that are printed
   const std::string more = problems.size() > kMax ? fmt::format("\nand {} more", problems.size() - kMax) : "";
   if (!more.empty()) problems.resize(kMax);
   for (const Problem& problem : problems)

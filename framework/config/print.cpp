@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Whether YAML readers of any version agree that this is a text and where it ends.
+// Whether YAML 1.1 and 1.2 both read the unquoted text as this string.
 bool needs_no_quotes(const std::string& text) {
   static const OneOf taken{
       {"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf", "infinity"}};
@@ -35,7 +35,7 @@ std::string scalar(const ConfigKey::Value& value) {
 }
 
 std::string text_of(const ConfigKey& key, const ConfigKey::Value& value) {
-  return key.item.empty() ? scalar(value) : std::get<std::string>(value);  // a list is YAML already
+  return key.item.empty() ? scalar(value) : std::get<std::string>(value);  // the value of a list is YAML
 }
 
 Json json(double number) {
@@ -49,7 +49,7 @@ Json json(const ConfigKey& key) {
                {"description", key.help},
                {"properties", Json::object()},
                {"additionalProperties", false}};
-  if (key.is_section() && !key.words.words.empty())  // a part: its name, or a section of its keys
+  if (key.is_section() && !key.words.words.empty())  // a part is a name or a section
     return {{"description", key.help}, {"anyOf", {{{"enum", key.words.words}}, section}}};
   if (key.is_section()) return section;
   if (!key.item.empty()) {
@@ -71,7 +71,7 @@ Json json(const ConfigKey& key) {
   return result;
 }
 
-// The schema of a section itself.
+// The object within the schema of a section.
 Json* object_of(Json& schema) { return schema.contains("anyOf") ? &schema["anyOf"][1] : &schema; }
 
 std::string table_cell(const std::string& text) {
@@ -105,7 +105,7 @@ std::string ConfigKey::rule() const {
   }
 }
 
-// A section may be visited in parts, its keys still stand together.
+// Inserts a key after the last key of its section, because a section may be visited several times.
 ConfigKey& KeyCollector::insert(ConfigKey key) {
   auto at = std::find_if(keys_.begin(), keys_.end(), [&](const ConfigKey& k) { return k.path == key.path; });
   if (at != keys_.end()) return *at;
@@ -170,7 +170,7 @@ void KeyCollector::choose_here(std::string& name, const char* help, const OneOf&
   if (all_parts_) add_other_parts(name, words, visit_keys);
 }
 
-// The keys of the parts of other names, unless they are those of a part before, with the same default and help.
+// Adds the keys of the other parts, unless an earlier part has the same key with the same default and help.
 void KeyCollector::add_other_parts(std::string& name, const OneOf& words,
                                    const std::function<void(Visitor&)>& visit_keys) {
   const std::string chosen = name;
@@ -220,7 +220,7 @@ std::string explain_config(const std::vector<ConfigKey>& keys) {
   for (const ConfigKey& key : keys) {
     std::string value = key.text();
     if (key.changed()) value += fmt::format(" (default {})", text_of(key, key.standard));
-    constexpr size_t most = 32;  // a long text pushes only its own line out of the columns
+    constexpr size_t most = 32;  // longer values do not widen the column
     if (value.size() <= most) value_width = std::max(value_width, value.size());
     if (!key.is_section()) key_width = std::max(key_width, key.path.size());
     values.push_back(std::move(value));
@@ -234,8 +234,8 @@ std::string explain_config(const std::vector<ConfigKey>& keys) {
       text += fmt::format("{} {:{}}  {:{}}  {} ({})\n", key.changed() ? '*' : ' ', key.path, key_width,
                           values[i], value_width, key.help, key.rule());
     for (const ConfigKey& k : key.item)
-      text += fmt::format("  {:{}}  {:{}}  {} ({})\n", key.path + "[]." + k.path, key_width, k.text(), value_width,
-                          k.help, k.rule());
+      text += fmt::format("  {:{}}  {:{}}  {} ({})\n", key.path + "[]." + k.path, key_width, k.text(),
+                          value_width, k.help, k.rule());
   }
   return text;
 }
@@ -250,7 +250,7 @@ std::string config_schema(const std::vector<ConfigKey>& keys) {
     for (size_t start = 0, dot; (dot = key.path.find('.', start)) != std::string::npos; start = dot + 1)
       parent = object_of((*parent)["properties"][key.path.substr(start, dot - start)]);
     Json& properties = (*parent)["properties"];
-    if (!properties.contains(key.name())) properties[key.name()] = json(key);  // the chosen part's come first
+    if (!properties.contains(key.name())) properties[key.name()] = json(key);  // chosen part first
   }
   return schema.dump(2) + "\n";
 }

@@ -1,4 +1,4 @@
-// Configs as text: what a run uses, what can be set, for people and for editors.
+// Prints configs: the values of a run, and the available keys with their help, for people and for editors.
 //
 //   fmt::print("{}", explain_config(config_keys(run)));
 #pragma once
@@ -12,31 +12,31 @@
 
 namespace bonsai {
 
-// One v(...) or section of a visit().
+// One key or section listed by a visit().
 struct ConfigKey {
   using Value = std::variant<std::monostate, int64_t, double, bool, std::string>;
   std::string path, help;  // "model.n_heads"
-  Value value, standard;   // now and by default; monostate for a section, which its keys follow
-  Range range{};           // of a number
-  OneOf words{};           // of a string that takes only these
-  // Keys of an item of a list, with their defaults. The list's value is YAML: [{match: "*.norm*",
-  // weight_decay: 0}]
+  Value value, standard;   // current and default value; monostate for a section, whose keys follow it
+  Range range{};           // allowed values of a number
+  OneOf words{};           // allowed values of a string; empty: any text
+  // For a list: the keys of an item with their defaults. The value of a list is YAML text, such as
+  // [{match: "*.norm*", weight_decay: 0}].
   std::vector<ConfigKey> item = {};
-  // For a key of a part that is not chosen: "optimizer.kind: lion or sgd".
+  // For a key of a part that is not chosen, how to choose it: "optimizer.kind: lion or sgd".
   std::string condition = {};
 
   bool is_section() const { return value.index() == 0; }
   bool changed() const { return value != standard; }
   std::string name() const { return path.substr(path.rfind('.') + 1); }
-  std::string text() const;  // the value as a config file has it; empty for a section
+  std::string text() const;  // the value as YAML; empty for a section
   std::string rule() const;  // "at least 1", "true or false"
 };
 
 class KeyCollector final : public Visitor {
  public:
-  // With `follow`, each value is replaced by the one there after it was noted, so that a visit() that chooses
-  // sections by values visits the same ones.
-  // With `all_parts`, the keys of parts that are not chosen follow those of the part that is.
+  // With `follow`, each value is replaced by the value of that key in `follow` after it was recorded. A
+  // visit() that chooses sections by values then visits the sections of `follow`. With `all_parts`, the keys
+  // of parts that are not chosen are added after those of the chosen part.
   explicit KeyCollector(const std::vector<ConfigKey>* follow = nullptr, bool all_parts = false)
       : follow_(follow), all_parts_(all_parts) {}
 
@@ -58,14 +58,15 @@ class KeyCollector final : public Visitor {
   void repeat(const char* key, const char* help, size_t count,
               const std::function<void(Visitor&, size_t)>& visit_item,
               const std::function<void(Visitor&)>& visit_fresh) override;
-  // A part with keys of its own is a section with its name as `kind`; one without is a key.
+  // A part that has keys becomes a section with its name as `kind`; a part without keys becomes a key.
   void choose(const char* key, std::string& name, const char* help, const OneOf& words,
               const std::function<void(Visitor&)>& visit_keys) override;
   void choose_here(std::string& name, const char* help, const OneOf& words,
                    const std::function<void(Visitor&)>& visit_keys) override;
 
  private:
-  void add_other_parts(std::string& name, const OneOf& words, const std::function<void(Visitor&)>& visit_keys);
+  void add_other_parts(std::string& name, const OneOf& words,
+                       const std::function<void(Visitor&)>& visit_keys);
   template <class T>
   ConfigKey& add(const char* key, T& value, const char* help) {
     ConfigKey& added = insert({prefix_ + key, help, value, value});
@@ -85,7 +86,7 @@ class KeyCollector final : public Visitor {
 
 void set_defaults(std::vector<ConfigKey>& keys, const std::vector<ConfigKey>& defaults);
 
-// The keys of the sections that `config` chooses; `defaults` is what a file that sets nothing gives.
+// The keys of `config`, with the values of `defaults` as their defaults.
 template <class Config>
 std::vector<ConfigKey> config_keys(Config config = {}, Config defaults = {}) {
   KeyCollector now;
@@ -97,7 +98,7 @@ std::vector<ConfigKey> config_keys(Config config = {}, Config defaults = {}) {
   return keys;
 }
 
-// The same with the default of every key, those of parts that are not chosen included.
+// The keys of `config` with their defaults, including the keys of parts that are not chosen.
 template <class Config>
 std::vector<ConfigKey> all_config_keys(Config config = {}) {
   KeyCollector all(nullptr, /*all_parts=*/true);
@@ -106,10 +107,10 @@ std::vector<ConfigKey> all_config_keys(Config config = {}) {
 }
 
 std::string dump_config(const std::vector<ConfigKey>& keys);  // YAML; loads to equal values
-std::string explain_config(
-    const std::vector<ConfigKey>& keys);                        // a line a key; * where it is not the default
+// One line per key, with * if the value is not the default.
+std::string explain_config(const std::vector<ConfigKey>& keys);
 std::string config_schema(const std::vector<ConfigKey>& keys);  // JSON Schema, draft 2020-12
-std::string config_markdown(
-    const std::vector<ConfigKey>& keys);  // a table a section: key, default, range, help
+// One table per section: key, default, range, help.
+std::string config_markdown(const std::vector<ConfigKey>& keys);
 
 }  // namespace bonsai

@@ -4,8 +4,8 @@
 //     v("d_model", d_model, "width of the residual stream", at_least(1));
 //   }
 //
-// Every use of a config is a Visitor over that list: checking, loading, printing, help. A default
-// stands in one place, the struct; a range in one place, the list.
+// Checking, loading, printing and help are Visitors over this list. A default is written only in the struct,
+// a range only in the list.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace bonsai {
 
-// The values a number may have.
+// The allowed values of a number, bounds included.
 struct Range {
   double least, most;
   std::string text() const;  // "at least 1", "from 0 to 1"
@@ -24,7 +24,7 @@ struct Range {
 Range at_least(double least);
 Range between(double least, double most);
 
-// The words a string may be.
+// The allowed values of a string.
 struct OneOf {
   std::vector<std::string> words;
   std::string text() const;  // "one of a, b"
@@ -43,7 +43,7 @@ class Visitor {
   virtual void operator()(const char* key, std::string& value, const char* help) = 0;  // any text
   virtual void operator()(const char* key, std::string& value, const char* help, const OneOf& words) = 0;
 
-  // A struct under a key of its own.
+  // A section: the keys of another struct under `key`.
   template <class Config>
   void section(const char* key, Config& config, const char* help) {
     enter(key, help, [&config](Visitor& v) { config.visit(v); });
@@ -58,36 +58,38 @@ class Visitor {
     }, [](Visitor& v) { Config().visit(v); });
   }
 
-  // A part that the config names, and its own keys, under a key of its own.
+  // A part (registry.h) and its own keys under `key`.
   template <class Kind>
   void choice(const char* key, Choice<Kind>& choice, const char* help);
 
-  // The same within this section: its name is the key `kind`, and its keys stand beside the section's others.
+  // A part within the current section: its name is the key `kind`, and its keys are keys of this section.
   template <class Kind>
   void part(Choice<Kind>& choice, const char* help);
 
-  // The key `now` was called `before` in an earlier version. An error about the old name gives the new one.
+  // The key `now` was called `before` in an earlier version; errors about the old name mention the new one.
   virtual void renamed(const char* /*before*/, const char* /*now*/) {}
 
  protected:
-  virtual void enter(const char* key, const char* help, const std::function<void(Visitor&)>& visit_section) = 0;
-  // `visit_item` visits an item of a list of `count`; the item after the last is a new one. `visit_fresh`
-  // visits an item with its defaults.
+  virtual void enter(const char* key, const char* help,
+                     const std::function<void(Visitor&)>& visit_section) = 0;
+  // `visit_item(v, i)` visits item i of a list of `count` items; i = count appends an item. `visit_fresh`
+  // visits an item with default values.
   virtual void repeat(const char* key, const char* help, size_t count,
                       const std::function<void(Visitor&, size_t)>& visit_item,
                       const std::function<void(Visitor&)>& visit_fresh) = 0;
-  // Like choose, but in this section: `kind`, and then the part's keys.
+  // Like choose, but within the current section, as the key `kind` followed by the part's keys.
   virtual void choose_here(std::string& name, const char* help, const OneOf& words,
                            const std::function<void(Visitor&)>& visit_keys) {
     (*this)("kind", name, help, words);
     if (words.holds(name)) visit_keys(*this);
   }
-  // `visit_keys` visits the keys of the part of this name, which is one of the words.
+  // `visit_keys` visits the keys of the part called `name`. It may be called only if `name` is one of
+  // `words`.
   virtual void choose(const char* key, std::string& name, const char* help, const OneOf& words,
                       const std::function<void(Visitor&)>& visit_keys) = 0;
 };
 
-// Collects what is out of range: "n_heads is 0; it must be at least 1".
+// Collects errors about values out of range: "n_heads is 0; it must be at least 1".
 class RangeVisitor final : public Visitor {
  public:
   void operator()(const char* key, int64_t& value, const char* help, const Range& range) override;
@@ -111,7 +113,7 @@ class RangeVisitor final : public Visitor {
   std::vector<std::string> errors_;
 };
 
-// Throws one Error that lists them all.
+// Throws an Error that lists all errors, if there are any.
 void throw_errors(const std::string& where, const std::vector<std::string>& errors);
 
 template <class Config>
@@ -121,7 +123,7 @@ void check_config(const std::string& where, Config config) {
   throw_errors(where, visitor.errors());
 }
 
-// The config, whose values must also fit together: misfit(config) says as a sentence what does not.
+// Returns the config. Throws Error if a value is out of range or if misfit(config) is not empty.
 template <class Config>
 Config checked_config(const std::string& where, const Config& config) {
   check_config(where, config);

@@ -33,13 +33,13 @@ std::string read_file(const fs::path& path) {
   return text;
 }
 
-// One spelling for what differs in case and hyphens only.
+// Lower case, with - replaced by _.
 std::string plain(std::string word) {
   for (char& c : word) c = c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return word;
 }
 
-// Letters put in, left out, changed or swapped with their neighbour (optimal string alignment).
+// Optimal string alignment distance: insertions, deletions, substitutions and swaps of adjacent letters.
 size_t edits_between(const std::string& a, const std::string& b) {
   std::vector<size_t> before, last(b.size() + 1), now(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -118,7 +118,7 @@ class Loader final : public Visitor {
     renames_.push_back({sections_[current_].path, before, now});
   }
 
-  // After the visit.
+  // Call this after the visit.
   std::vector<Problem> take_problems() { return std::move(problems_); }
 
   struct Unknown {
@@ -127,7 +127,7 @@ class Loader final : public Visitor {
     std::string path() const { return join_path(section, key); }
   };
 
-  // Every key of the file that no visit asked for.
+  // All keys of the file that were not visited.
   std::vector<Unknown> unknown_keys() const {
     std::vector<Unknown> all;
     for (const Section& section : sections_) {
@@ -139,7 +139,7 @@ class Loader final : public Visitor {
   }
 
   // "model.n_haeds is not a key of model; did you mean n_heads? (known: n_layers, n_heads, ...)"
-  // `condition`: under which it is a key; empty if under none.
+  // `condition` says with which other values it would be a key; empty if never.
   std::string text(const Unknown& unknown, const std::string& condition) const {
     const Section& section = *std::find_if(sections_.begin(), sections_.end(),
                                            [&](const Section& s) { return s.path == unknown.section; });
@@ -154,7 +154,8 @@ class Loader final : public Visitor {
                 fmt::format("; {} is a key of {}", known, other.path.empty() ? "the top level" : other.path);
     }
     for (const Rename& rename : renames_)
-      if (rename.section == unknown.section && rename.before == key) hint = "; it is called " + rename.now + " now";
+      if (rename.section == unknown.section && rename.before == key)
+        hint = "; it is called " + rename.now + " now";
     if (!condition.empty()) hint = "; it is one only with " + condition;
     const size_t most = hint.empty() ? section.keys.size() : std::min<size_t>(6, section.keys.size());
     const std::vector<std::string> first(section.keys.begin(),
@@ -164,7 +165,7 @@ class Loader final : public Visitor {
                        most < section.keys.size() ? ", ..." : "");
   }
 
-  std::set<std::string> keys() const {  // whole paths
+  std::set<std::string> keys() const {  // paths of all visited keys
     std::set<std::string> all;
     for (const Section& section : sections_)
       for (const std::string& key : section.keys) all.insert(join_path(section.path, key));
@@ -192,7 +193,7 @@ class Loader final : public Visitor {
     enter_node(path_of(key), node, visit_section);
   }
 
-  // A setting gives a list as YAML: groups=[{match: "*.norm*"}]
+  // A list in a setting is YAML: groups=[{match: "*.norm*"}]
   void repeat(const char* key, const char*, size_t, const std::function<void(Visitor&, size_t)>& visit_item,
               const std::function<void(Visitor&)>&) override {
     const Node* node = find(key);
@@ -201,7 +202,8 @@ class Loader final : public Visitor {
       settings_.push_back(parse_document("list: " + node->text, node->place.text()));
       node = &settings_.back().root.entries[0];
     }
-    if (node->kind != Node::Kind::list) return complain(key, *node, "a list of sections, as in [{...}, {...}]");
+    if (node->kind != Node::Kind::list)
+      return complain(key, *node, "a list of sections, as in [{...}, {...}]");
     enter_node(path_of(key), node, [&](Visitor&) {
       for (size_t i = 0; i < node->entries.size(); ++i)
         enter(node->entries[i].key.c_str(), "", [&](Visitor& v) { visit_item(v, i); });
@@ -224,7 +226,7 @@ class Loader final : public Visitor {
  private:
   struct Section {
     std::string path;
-    const Node* node;  // null where the file has none
+    const Node* node;  // null if the file does not have it
     std::vector<std::string> keys;
   };
 
@@ -240,7 +242,8 @@ class Loader final : public Visitor {
     return section.node ? find_entry(*section.node, key) : nullptr;
   }
 
-  void enter_node(const std::string& path, const Node* node, const std::function<void(Visitor&)>& visit_section) {
+  void enter_node(const std::string& path, const Node* node,
+                  const std::function<void(Visitor&)>& visit_section) {
     const size_t outer = current_;
     const auto seen =
         std::find_if(sections_.begin(), sections_.end(), [&](const Section& s) { return s.path == path; });
@@ -293,10 +296,11 @@ bool parse_whole(std::string_view text, T& value) {
   return code == std::errc() && end == text.data() + text.size();
 }
 
-// Whether there was such an entry, in a section or one of its own.
+// Removes the entry with this path below `section`. Returns whether there was one.
 bool remove_entry(Node& section, std::string_view path) {
   const size_t dot = path.find('.');
-  if (dot == path.npos) return std::erase_if(section.entries, [&](const Node& n) { return n.key == path; }) > 0;
+  if (dot == path.npos)
+    return std::erase_if(section.entries, [&](const Node& n) { return n.key == path; }) > 0;
   Node* entry = const_cast<Node*>(find_entry(section, path.substr(0, dot)));
   return entry && remove_entry(*entry, path.substr(dot + 1));
 }
@@ -309,7 +313,7 @@ bool parse_number(std::string_view text, double& value) {
 
 bool parse_number(std::string_view text, int64_t& value) {
   if (parse_whole(without_plus(text), value)) return true;
-  constexpr double exact = 9007199254740992;  // 2^53: from there on a double may have been rounded
+  constexpr double exact = 9007199254740992;  // 2^53: larger doubles may have been rounded
   double number = 0;
   if (!parse_number(text, number) || std::abs(number) >= exact || number != std::trunc(number)) return false;
   value = static_cast<int64_t>(number);
@@ -350,8 +354,9 @@ void ConfigFile::set(const std::string& setting) {
     refuse("is in a list that has no item of this number");
 }
 
-// The node of a path, added if there is none. A scalar on the way is a part's name, and becomes its kind. An
-// item of a list is named by its number; null if the list has fewer.
+// Returns the node of a path and adds it if there is none. A scalar on the path is the name of a part; it
+// becomes a section with this `kind`. Items of a list are named by their index; returns null if there is no
+// such item.
 Node* ConfigFile::entry_at(const std::string& path, const Place& place) {
   Node* node = &document_.root;
   for (size_t start = 0, dot = 0; dot != std::string::npos; start = dot + 1) {
@@ -373,14 +378,15 @@ void ConfigFile::rename_old_keys_by(const Visit& visit_fresh) {
   Loader loader(document_);
   visit_fresh(loader);
   for (const Loader::Rename& rename : loader.renames()) {
-    const Node* section = rename.section.empty() ? &document_.root : find_entry(document_.root, rename.section);
+    const Node* section =
+        rename.section.empty() ? &document_.root : find_entry(document_.root, rename.section);
     const Node* entry = section ? find_entry(*section, rename.before) : nullptr;
     if (!entry) continue;
     const Node old = *entry;
     remove_entry(document_.root, join_path(rename.section, rename.before));
     const std::string path = join_path(rename.section, rename.now);
     if (Node* now = entry_at(path)) *now = {old.kind, old.text, old.place, now->key, now->key_place, {}};
-    // A key of a part is dropped if another part was chosen, to which it meant nothing.
+    // A key that belongs to a part that was not chosen is dropped; it had no effect.
     Loader after(document_);
     visit_fresh(after);
     if (!after.keys().contains(path)) remove_entry(document_.root, path);
@@ -404,8 +410,8 @@ std::vector<std::string> ConfigFile::drop_unused_by(const Visit& visit_fresh) {
   return dropped;
 }
 
-// Keys that there are under another choice of one value: "data.path" -> "data.source: file". Then those that
-// need two.
+// Returns the keys that exist if another value is chosen, with the condition: "data.path" -> "data.source:
+// file". Up to `choices` values may have to be changed.
 std::map<std::string, std::string> ConfigFile::conditional_keys(const Visit& visit_fresh, int choices) const {
   Loader now(document_);
   visit_fresh(now);
@@ -427,7 +433,8 @@ std::map<std::string, std::string> ConfigFile::conditional_keys(const Visit& vis
     }
     for (const auto& [key, some] : words) {
       std::string& condition = all[key];
-      condition += fmt::format("{}{}: {}", condition.empty() ? "" : ", or ", choice.path, fmt::join(some, " or "));
+      condition += fmt::format("{}{}: {}", condition.empty() ? "" : ", or ", choice.path,
+                               fmt::join(some, " or "));
     }
   }
   for (const auto& [key, condition] : deeper)
