@@ -1,6 +1,5 @@
 // Batches of windows of one long token sequence: at random positions for training, consecutive for
-// evaluation. A batch is a function of its index alone, so a resumed run sees the batches that it would have
-// seen.
+// evaluation. A batch depends only on its index, so a resumed run gets the same batches.
 #pragma once
 
 #include <cstdint>

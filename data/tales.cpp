@@ -41,7 +41,8 @@ std::vector<Grammar::Alternative> one_of(const std::string& words) {
   return all;
 }
 
-// What follows a hero's name is all of the tale, since its end must name the hero and the thing again.
+// Defines the rest of a tale after the hero's name. Each hero has its own symbols, because the last sentence
+// repeats the hero and the thing.
 void define_story(Grammar& grammar, const std::string& pronoun, const std::string& hero) {
   grammar.define("who " + hero, {{pronoun}, {"the " + hero}});
   std::vector<Grammar::Alternative> stories;

@@ -1,4 +1,4 @@
-// A token per character.
+// Character tokenizer.
 #pragma once
 
 #include "bonsai/data/tokenizer/tokenizer.h"
