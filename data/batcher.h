@@ -18,6 +18,7 @@ struct Batch {
   // For tasks with a source: the encoder's input (B,S) i32, and its padding mask (B,S), 0 for padding.
   Tensor source = {}, source_padding_mask = {};
 
+  // A copy on that device.
   Batch to(Device device) const {
     return {inputs.to(device), targets.to(device), source.to(device), source_padding_mask.to(device)};
   }

@@ -20,6 +20,7 @@ class Grammar {
     std::string text;
     uint32_t weight = 1;
   };
+  // Throws if the symbol is defined already, or if an alternative names one that is not.
   void define(const std::string& symbol, const std::vector<Alternative>& alternatives);
 
   struct Sample {

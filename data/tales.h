@@ -15,6 +15,7 @@
 
 namespace bonsai {
 
+// The grammar of the tales.
 const Grammar& tales_grammar();
 
 // Tale `index` of a stream, ending with a newline. A stream is a seed and a name; the streams "train" and

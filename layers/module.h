@@ -81,6 +81,7 @@ class Layer : public Module {
   virtual bool position_wise() const { return true; }
 
  protected:
+  // What the layer computes; operator() calls it.
   virtual Tensor forward(const Tensor& x, Context& context) = 0;
 };
 

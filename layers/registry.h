@@ -49,6 +49,7 @@ struct PositionKind {
   using Make = std::unique_ptr<Position>(Module* parent, std::string name, const PositionContext& context);
   static void register_all() { register_layer_parts(); }
 
+  // Sets those keys of the config that the context knows, and makes the part.
   template <class Part, class Config>
   static std::unique_ptr<Position> make(Config c, Module* parent, std::string name,
                                         const PositionContext& context) {
@@ -99,6 +100,7 @@ struct LayerKind {
   using Make = std::unique_ptr<Layer>(Module* parent, std::string name, const BlockContext& block);
   static void register_all() { register_layer_parts(); }
 
+  // Sets those keys of the config that the block knows, and makes the part.
   template <class Part, class Config>
   static std::unique_ptr<Layer> make(Config c, Module* parent, std::string name, const BlockContext& block) {
     set_from(block, c);
@@ -127,6 +129,7 @@ struct AttentionKind {
   using Make = std::unique_ptr<AttentionLayer>(Module* parent, std::string name, const BlockContext& block);
   static void register_all() { register_layer_parts(); }
 
+  // Sets those keys of the config that the block knows, and makes the part.
   template <class Part, class Config>
   static std::unique_ptr<AttentionLayer> make(Config c, Module* parent, std::string name,
                                               const BlockContext& block) {
@@ -142,6 +145,7 @@ struct NormKind {
   using Make = LayerKind::Make;
   static void register_all() { register_layer_parts(); }
 
+  // Sets those keys of the config that the block knows, and makes the part.
   template <class Part, class Config>
   static std::unique_ptr<Layer> make(Config c, Module* parent, std::string name, const BlockContext& block) {
     c.width = block.d_model;

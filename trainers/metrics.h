@@ -11,12 +11,14 @@
 
 namespace bonsai {
 
+// A run's metrics.jsonl.
 class Metrics {
  public:
   // Drops the lines that a run at `progress` will write again. ConfigError if the file has text, but no line
   // of a run.
   Metrics(const std::filesystem::path& path, const Progress& progress);
 
+  // Appends a line.
   void write(const nlohmann::ordered_json& object);
 
   // The step that was logged last, if it is the first with at most half the loss of `window` steps before;

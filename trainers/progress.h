@@ -12,11 +12,13 @@ namespace bonsai {
 // To standard error, of which nothing depends: what cannot be written there is lost, and the run goes on.
 void say(const std::string& text);
 
+// The line of a training that says how far it is and how fast it goes.
 class ProgressLine {
  public:
   ProgressLine(int64_t max_steps, int64_t first_step, double floor, bool quiet);
   ~ProgressLine();
 
+  // Shows that so many steps are done, and how the last one went.
   void step(int64_t done, const StepResult& result);
   void note(const std::string& text);  // a line that stays
   void warn(const std::string& text);  // one that is not for the quiet to miss

@@ -24,6 +24,7 @@ struct RunFolder {
 inline const std::string kWrittenByTrain =
     "# What this run uses, defaults included. Written by bonsai train.\n";
 
+// Whether the folder holds a run: a checkpoint, or a config.yaml that begins with that line.
 bool is_run(const RunFolder& folder);
 
 // ConfigError if a run may not write there: a new one to a folder that exists; a resumed one to a folder that

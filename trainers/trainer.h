@@ -28,6 +28,7 @@ class Trainer {
   // changed either.
   StepResult step(int64_t step, const Poll& poll = kNoPoll);
 
+  // Elements of all parameters.
   int64_t parameter_count() const;
   Model& model() { return *model_; }
   Optimizer& optimizer() { return optimizer_; }

@@ -32,6 +32,7 @@ class Tokenizer {
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   virtual std::string serialise() const = 0;  // JSON in which "kind" is the registered name
 
+  // The tokenizer that serialise() describes. Throws if the text describes none.
   static std::unique_ptr<Tokenizer> from_serialised(std::string_view json);
 };
 

@@ -5,6 +5,7 @@
 
 namespace bonsai {
 
+// A new tensor whose elements are all `value`, or 0.
 Tensor full(const Shape& shape, double value, DType dtype = DType::f32, Device device = {});
 Tensor zeros(const Shape& shape, DType dtype = DType::f32, Device device = {});
 Tensor zeros_like(const Tensor& x);

@@ -16,6 +16,7 @@
 
 namespace bonsai {
 
+// y, recorded on the open tape if a gradient would reach one of the inputs.
 template <class Args, class F>
 Tensor record(const char* op, std::span<const TensorRef> inputs, const Tensor& y,
               std::span<const TensorRef> saved, const Args& args, F) {
@@ -35,6 +36,7 @@ Tensor record(const char* op, std::span<const TensorRef> inputs, const Tensor& y
   return tape->push(op, inputs, y, saved, &args, sizeof(Args), backward);
 }
 
+// The same for lists in braces.
 template <class Args, class F>
 Tensor record(const char* op, Refs inputs, const Tensor& y, Refs saved, const Args& args, F f) {
   return record(op, std::span<const TensorRef>(inputs), y, std::span<const TensorRef>(saved), args, f);

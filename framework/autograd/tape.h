@@ -127,6 +127,7 @@ class Tape {
     bool reached;  // the last backward pass reached it
     std::vector<const Parameter*> parameters;  // among its inputs
   };
+  // All recorded ops, in order.
   std::vector<Entry> entries() const;
   size_t size() const { return nodes_.size(); }
 

@@ -33,6 +33,7 @@ class OpWatcher {
   static OpWatcher* active();  // null if there is none
 };
 
+// Tells the watcher, if there is one, that the training step enters this part.
 inline void mark_part(const char* name) {
   if (OpWatcher* watcher = OpWatcher::active()) watcher->part(name);
 }

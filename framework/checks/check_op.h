@@ -14,6 +14,7 @@ struct OpCheck {
   std::string (*fault)(const OpCase&);  // what is wrong; empty if nothing is. May throw an Error instead.
 };
 
+// All checks of a row.
 std::span<const OpCheck> op_checks();
 
 struct OpReport {
@@ -23,6 +24,7 @@ struct OpReport {
   std::string text() const;
 };
 
+// Runs all checks.
 OpReport check_op(const OpCase& row);
 
 }  // namespace bonsai

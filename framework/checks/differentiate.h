@@ -28,6 +28,7 @@ inline double relative_error(const Tensor& a, const Tensor& b) {
   return largest > 0 ? worst / largest : worst;
 }
 
+// Whether shape, dtype and every bit of the elements are equal.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype() &&
          std::memcmp(a.data(), b.data(), static_cast<size_t>(a.elements()) * size_of(a.dtype())) == 0;

@@ -64,6 +64,7 @@ struct GradcheckReport {
   std::vector<std::string> unreached;  // ops that were recorded and got no gradient
   std::string not_deterministic;       // what differed, where something did
 
+  // Elements of all tensors, and those that were checked one by one.
   int64_t elements() const;
   int64_t elements_checked() const;
   // Nothing is wrong, but all gradients and differences are zero, or there are none.

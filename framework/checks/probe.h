@@ -31,6 +31,7 @@ class Probe {
   Probe(const DifferentiableFunction& f, const std::vector<Tensor>& inputs,
         const std::vector<Parameter*>& parameters, uint64_t seed);
 
+  // The scalar, computed from the present values of the targets.
   double value() const;
   // The gradient of every target, by backward. A plant changes kernels while backward runs, and only then.
   std::vector<Tensor> gradients(const std::function<void(KernelTable&)>& plant = {});

@@ -84,6 +84,7 @@ class KeyCollector final : public Visitor {
   std::vector<ConfigKey> keys_;
 };
 
+// Gives each key the default of the key of the same path.
 void set_defaults(std::vector<ConfigKey>& keys, const std::vector<ConfigKey>& defaults);
 
 // The keys of `config`, with the values of `defaults` as their defaults.

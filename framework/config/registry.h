@@ -119,6 +119,7 @@ class Registry {
     fail("registry", "no part of the kind {} has a config of this type", Kind::name);
   }
 
+  // The registry without the parts of this repository, unless registry() was called.
   static Registry& unfilled() {
     static Registry registry;
     return registry;
@@ -132,6 +133,7 @@ class Registry {
   std::map<std::string, Entry> parts_;
 };
 
+// The registry of a kind.
 template <class Kind>
 Registry<Kind>& registry() {
   static const bool filled = (Kind::register_all(), true);
@@ -139,6 +141,7 @@ Registry<Kind>& registry() {
   return Registry<Kind>::unfilled();
 }
 
+// Adds a part to its registry. Error if the name is taken.
 template <class Kind, class Part, class Config = NoKeys>
 void add_part(const std::string& name) {
   Registry<Kind>::unfilled().template add<Part, Config>(name);
@@ -189,6 +192,7 @@ class Choice {
   // A sentence that says which keys of the part contradict each other, or "".
   std::string misfit_text() const { return config().misfit_text(); }
 
+  // The part. Error if there is none of the name.
   template <class... Args>
   auto make(Args&&... args) const {
     return config().make(std::forward<Args>(args)...);

@@ -21,6 +21,7 @@ struct Range {
   std::string text() const;  // "at least 1", "from 0 to 1"
   bool holds(double value) const { return value >= least && value <= most; }  // false for NaN
 };
+// The range [least, infinity), and [least, most].
 Range at_least(double least);
 Range between(double least, double most);
 
@@ -70,6 +71,7 @@ class Visitor {
   virtual void renamed(const char* /*before*/, const char* /*now*/) {}
 
  protected:
+  // A section: `visit_section` visits its keys.
   virtual void enter(const char* key, const char* help,
                      const std::function<void(Visitor&)>& visit_section) = 0;
   // `visit_item(v, i)` visits item i of a list of `count` items; i = count appends an item. `visit_fresh`
@@ -116,6 +118,7 @@ class RangeVisitor final : public Visitor {
 // Throws an Error that lists all errors, if there are any.
 void throw_errors(const std::string& where, const std::vector<std::string>& errors);
 
+// Throws one Error that lists all keys whose values are out of range.
 template <class Config>
 void check_config(const std::string& where, Config config) {
   RangeVisitor visitor;

@@ -12,10 +12,12 @@ namespace bonsai {
 // FNV-1a, 64 bits. Any single changed byte changes it.
 class Checksum {
  public:
+  // Adds bytes.
   void add(const void* data, size_t bytes) {
     const auto* at = static_cast<const unsigned char*>(data);
     for (size_t i = 0; i < bytes; ++i) hash_ = (hash_ ^ at[i]) * 0x100000001b3;
   }
+  // Adds a text with its length, so that the texts of a sequence cannot run together.
   void add(const std::string& text) {
     const uint64_t size = text.size();
     add(&size, sizeof size);

@@ -20,11 +20,13 @@ class Error : public std::runtime_error {
 // Throws Error("[where] message"), followed by "(in PATH)" if a layer is running.
 [[noreturn]] void fail(std::string_view where, std::string_view message);
 
+// The same with a message that is formatted.
 template <class... Args>
 [[noreturn]] void fail(std::string_view where, fmt::format_string<Args...> text, Args&&... args) {
   fail(where, std::string_view(fmt::vformat(text, fmt::make_format_args(args...))));
 }
 
+// Calls fail() unless `ok` is true.
 template <class... Args>
 void check(bool ok, std::string_view where, fmt::format_string<const Args&...> text,
            const Args&... args) {

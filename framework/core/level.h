@@ -7,5 +7,6 @@
 #pragma once
 
 #ifndef BONSAI_LEVEL
+// The level that this file is compiled for.
 #define BONSAI_LEVEL base  // everything outside backend/cpu
 #endif

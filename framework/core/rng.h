@@ -26,9 +26,11 @@ struct RandomStream {
   uint16_t micro_batch = 0;
   uint16_t call = 0;  // index of the next draw, so that a layer used twice draws different numbers
 
+  // The key of the next draw of the layer at `path`. Throws after 65,535 draws in a micro-batch.
   RandomKey draw(std::string_view path);
 };
 
+// The key of a stream that a seed and a name identify.
 RandomKey random_key(uint64_t seed, std::string_view path);
 // Element i of a tensor of samples from N(0, 1).
 double random_normal(RandomKey key, uint64_t i);

@@ -66,6 +66,7 @@ class Tensor {
   const std::shared_ptr<Storage>& storage() const { return storage_; }  // null if undefined
   size_t offset() const { return offset_; }  // in elements
 
+  // The first element, on the tensor's device.
   const void* data() const;
   void* mutable_data();  // counts as a write; throws if the storage is read-only
   template <class T>

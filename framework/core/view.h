@@ -11,6 +11,7 @@ struct View {
   Shape shape;
   DType dtype = DType::f32;
 
+  // The elements as T, which must be the element type.
   template <class T>
   [[gnu::always_inline]] const T* as() const {
     return static_cast<const T*>(data);
@@ -22,6 +23,7 @@ struct MutView {
   Shape shape;
   DType dtype = DType::f32;
 
+  // The elements as T, which must be the element type.
   template <class T>
   [[gnu::always_inline]] T* as() const {
     return static_cast<T*>(data);
@@ -33,6 +35,7 @@ struct GradView {
   void* data = nullptr;  // null: this gradient is not needed
   bool add = false;
 
+  // The elements as T, which must be the element type.
   template <class T>
   [[gnu::always_inline]] T* as() const {
     return static_cast<T*>(data);

@@ -47,7 +47,9 @@ class ReplacementFile {
   ReplacementFile(const ReplacementFile&) = delete;
   ReplacementFile& operator=(const ReplacementFile&) = delete;
 
+  // Appends bytes to the new file.
   void write(const void* from, size_t bytes);
+  // Waits until the new file is on disk, and puts it in place of the old one.
   void commit();
 
  private:

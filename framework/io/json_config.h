@@ -11,6 +11,7 @@
 
 namespace bonsai {
 
+// The settings of a config.json. Every error names the file and the key.
 class JsonConfig {
  public:
   explicit JsonConfig(const std::filesystem::path& path) : path_(path.string()) {
@@ -20,6 +21,7 @@ class JsonConfig {
     check(json_.is_object(), path_, "is not a JSON object");
   }
 
+  // The value of a key, or `otherwise` if it is missing or null. Throws if it has another type.
   template <class T>
   T get(const char* key, const T& otherwise) const {
     if (!json_.contains(key) || json_[key].is_null()) return otherwise;
@@ -32,7 +34,9 @@ class JsonConfig {
     return value.get<T>();
   }
 
+  // Whether the key has a value.
   bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+  // A whole number of at least 1. Throws if it is missing and `otherwise` is less.
   int64_t count(const char* key, int64_t otherwise = -1) const {
     const int64_t n = get<int64_t>(key, otherwise);
     check(n >= 1, path_, "{} is missing or less than 1", key);
@@ -60,6 +64,7 @@ class JsonConfig {
     return inner;
   }
 
+  // Throws unless n, the value of `whole`, is a multiple of m, that of `by`.
   void divisible(const char* whole, int64_t n, const char* by, int64_t m) const {
     check(n % m == 0, path_, "{} {} is not divisible by {} {}", whole, n, by, m);
   }

@@ -63,6 +63,7 @@ struct MultiHeadAttentionConfig {
   }
 };
 
+// Which keys contradict each other, as a sentence; empty if none do.
 std::string misfit(const MultiHeadAttentionConfig& c);
 using MultiHead = Keys<MultiHeadAttentionConfig>;  // the keys in a model's config
 

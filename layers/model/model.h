@@ -60,6 +60,7 @@ struct ModelKind {
   using Make = std::unique_ptr<Model>(Module* parent, std::string name, const ModelContext& context);
   static void register_all() { register_layer_parts(); }
 
+  // Sets those keys of the config that the context knows, and makes the part.
   template <class Part, class Config>
   static std::unique_ptr<Model> make(Config c, Module* parent, std::string name,
                                      const ModelContext& context) {

@@ -87,6 +87,7 @@ struct TaskKind {
   }
 };
 
+// The source of a batch, as a model's context takes it.
 Source source_of(const Batch& batch);
 
 // The cross-entropy of the targets that are not kIgnore.
