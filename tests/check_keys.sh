@@ -31,7 +31,7 @@ list() {
     "$folder/language_model" |
     while IFS= read -r line; do
       if [ "$line" != @data ]; then printf '%s\n' "$line"; continue; fi
-      printf '**data** of the task `language_model`: what it is trained on\n'
+      printf '**data** of the task `language_model`\n'
       data_section language_model
       more_keys file ', path: text.txt'
       more_keys random

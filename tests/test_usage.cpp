@@ -22,7 +22,7 @@ TEST(Usage, AnUnknownWordIsNamedWithTheOneThatWasMeant) {
   expect_failure(p.run({"--versoin"}), 2, {"did you mean --version?"});
   expect_failure(p.run({"evaluate", "one", "two", "three"}), 2, {"bonsai evaluate has no use for 'two'"});
   // The value of an option is no option.
-  expect_failure(p.run({"generate", "--prompt", "--max-token", "nope"}), 2, {"nope is no checkpoint"});
+  expect_failure(p.run({"generate", "--prompt", "--max-token", "nope"}), 2, {"nope is not a checkpoint"});
 }
 
 // B61
@@ -56,7 +56,7 @@ TEST(Usage, AConfigIsNoCheckpointWhateverItsName) {
     EXPECT_NE(inspect.out.find("block.0.attention.query.weight"), std::string::npos) << inspect.out;
     EXPECT_EQ(p.run({"config", "check", name}).status, 0);
     for (const std::string command : {"evaluate", "generate"})
-      expect_failure(p.run({command, name}), 2, {name + " is text, as a config is, and no checkpoint"});
+      expect_failure(p.run({command, name}), 2, {name + " is a text file, not a checkpoint"});
   }
   std::filesystem::copy_file(p.folder / checkpoint, p.folder / "model.yaml");
   EXPECT_EQ(p.run({"evaluate", "model.yaml"}).out, p.run({"evaluate", "run"}).out);

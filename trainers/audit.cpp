@@ -12,7 +12,7 @@
 namespace bonsai {
 namespace {
 
-// Some vectors (rows,time,width), the same in every row.
+// Random vectors (rows,time,width), the same in every row, in place of embeddings or features.
 Tensor stand_in(const Tensor& x, int64_t time, int64_t width) {
   const RandomKey key = random_key(1, "audit stand-in");
   std::vector<double> values;
@@ -33,13 +33,13 @@ Tensor some_ids(int64_t count, int64_t vocabulary, Device device) {
   return from<int32_t>({1, count}, ids, device);
 }
 
-// Of the embeddings.
+// Width of the embeddings.
 int64_t width_of(Model& model) {
   Context context;
   return model.embed(some_ids(1, model.vocab_size(), model.build().device), context).size(-1);
 }
 
-// Weights that start at a constant, such as a gate at 0, would hide what they scale.
+// Adds noise to constant parameters: a gate that starts at 0, for example, would hide leaks behind it.
 void stir(Model& model) {
   for (Parameter* p : model.parameters()) {
     const std::vector<double> first = p->value.alias({std::min<int64_t>(2, p->value.elements())}).values();
@@ -51,11 +51,11 @@ void stir(Model& model) {
   }
 }
 
-// Audits what writes and, if there is an encoder, what reads and what the one sees of the other.
+// Audits the decoder and, if there is an encoder, the encoder and the decoder's cross-attention.
 std::vector<AuditReport> audit_leaks(const std::string& name, Model& model, bool quick) {
   const bool encoder = model.reads_source();
   const int64_t time = model.block_size(), width = width_of(model);
-  // A pass over p positions computes p * time tokens. Six are three patterns of hidden inputs, twice.
+  // Auditing p positions computes p * time tokens. Six positions are three patterns of hidden inputs, twice.
   AuditOptions options;
   const int64_t tokens = quick ? 4096 / (encoder ? 3 : 1) : int64_t{1} << 18;
   options.positions = std::min(time, std::max<int64_t>(6, tokens / time));
@@ -69,7 +69,8 @@ std::vector<AuditReport> audit_leaks(const std::string& name, Model& model, bool
 
   audit("", [&](const Tensor& x, const AuditConditions& conditions) {
     Context context = context_of(conditions);
-    if (encoder) context.source = {.features = stand_in(x, time, width), .segment_ids = conditions.segment_ids};
+    if (encoder)
+      context.source = {.features = stand_in(x, time, width), .segment_ids = conditions.segment_ids};
     return model.from_embedding(x, context);
   });
   if (!encoder) return reports;
@@ -101,8 +102,8 @@ AuditReport audit_position_wise(const std::string& name, Layer& layer, Model& mo
                                            width_of(model), passes, build.dtype, {.device = build.device});
   if (!report.faults.empty())
     report.faults.push_back(fmt::format(
-        "if {} is meant to, declare `bool position_wise() const override {{ return false; }}` in its class: text is "
-        "then generated without the key/value cache",
+        "if {} is meant to, declare `bool position_wise() const override {{ return false; }}` in its class: "
+        "text is then generated without the key/value cache",
         layer.path()));
   return report;
 }
@@ -113,7 +114,7 @@ double largest(const Tensor& x) {
   return most;
 }
 
-// Logits of a few tokens, passed one and five at a time as generation passes them, against those of one pass over all.
+// Compares the logits of passes over one and five tokens, as in generation, with those of one pass over all.
 AuditReport audit_passes(const std::string& name, Model& model) {
   const int64_t tokens = std::min<int64_t>(8, model.block_size());
   const Tensor ids = some_ids(tokens, model.vocab_size(), model.build().device);
@@ -139,31 +140,33 @@ AuditReport audit_passes(const std::string& name, Model& model) {
       const double error = largest(sub(last, slice(whole, 1, at, end))) / scale;
       if (error <= most) continue;
       report.faults.push_back(fmt::format(
-          "in passes of {}, the logits of the tokens from position {} on differ by {:.1g} of the largest", piece, at, error));
+          "in passes of {}, the logits of the tokens from position {} on differ by {:.1g} of the largest",
+          piece, at, error));
       break;
     }
   }
   if (!report.faults.empty())
     report.faults.push_back(
-        "a layer must count positions from context.first_position, and may not depend on how many tokens a pass has");
+        "a layer must count positions from context.first_position, and may not depend on how many tokens a "
+        "pass has");
   return report;
 }
 
 }  // namespace
 
-std::vector<AuditReport> audit_model(const std::string& name, ModelConfig config, DType dtype, AuditExtent extent,
-                                     Device device) {
+std::vector<AuditReport> audit_model(const std::string& name, ModelConfig config, DType dtype,
+                                     AuditExtent extent, Device device) {
   const auto* keys = config.kind.find<TransformerKeys>();
   const bool quick = extent == AuditExtent::quick, encoder = keys && keys->n_encoder_layers > 0;
   if (parameter_count(config) > kLargeModel) config = shortened(config, 1);
-  if (quick) config = shortened(config, encoder ? 1 : 2);  // the others are like them
-  config.vocab_size = std::min<int64_t>(config.vocab_size, 65);  // the head sees one position, whatever its width
+  if (quick) config = shortened(config, encoder ? 1 : 2);  // further blocks have the same structure
+  config.vocab_size = std::min<int64_t>(config.vocab_size, 65);  // the head is position-wise at any size
   if (config.kind.find<TransformerKeys>())
-    transformer(config).init_std = kInitStd;  // weights of zero, or huge ones, would prove nothing
+    transformer(config).init_std = kInitStd;  // zero or huge weights would hide leaks
   open_device(device);
   Module root({.dtype = dtype, .device = device});
   const std::unique_ptr<Model> model = config.make(&root);
-  for (Parameter* p : model->parameters()) p->trainable = false;  // only gradients of positions are asked for
+  for (Parameter* p : model->parameters()) p->trainable = false;  // needs only gradients of inputs
   stir(*model);
 
   std::vector<AuditReport> reports = audit_leaks(name, *model, quick);

@@ -1,4 +1,4 @@
-// The audit of a config's model, on fresh weights: what it may see depends on its structure alone.
+// Audits a config's model with initial weights: leaks depend only on the structure of the model.
 #pragma once
 
 #include "bonsai/framework/checks/audit.h"
@@ -8,12 +8,12 @@ namespace bonsai {
 
 enum class AuditExtent {
   all,   // every position
-  quick  // as many, and as many blocks, as keep the start of a run short
+  quick  // fewer positions and blocks, so that a run starts soon
 };
 
-// Leaks of the decoder; with an encoder also of the encoder and of what the decoder sees of the source. Then
-// whether the feed-forward layer is position-wise, unless it is declared not to be, and whether logits do not
-// depend on how the tokens are split into passes: text is the same with the key/value cache and without.
+// Audits the decoder for leaks and, if there is an encoder, also the encoder and the cross-attention. Checks
+// that the feed-forward layer is position-wise, unless it is declared not to be. Checks that logits do not
+// depend on how tokens are split into passes, so that text is the same with and without the key/value cache.
 std::vector<AuditReport> audit_model(const std::string& name, ModelConfig config, DType dtype,
                                      AuditExtent extent, Device device = {});
 bool passed(const std::vector<AuditReport>& reports);

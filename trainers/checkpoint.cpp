@@ -35,7 +35,7 @@ int64_t whole_number(const Metadata& metadata, const std::string& key, const std
   int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   check(error == std::errc() && end == digits.data() + digits.size() && value >= 0, file,
-        "{} is '{}', which is no number of them", key, escaped(digits));
+        "{} is '{}', which is not a whole number from 0", key, escaped(digits));
   return value;
 }
 
@@ -50,7 +50,7 @@ double number(const Metadata& metadata, const std::string& key, const std::strin
 
 constexpr const char* kPending[] = {"nothing", "full_evaluation", "sample", "evaluation"};
 
-// Nothing where the file is older than the key.
+// Returns `nothing` for files that are older than the key.
 Pending pending(const Metadata& metadata, const std::string& file) {
   const auto at = metadata.find("pending");
   if (at == metadata.end()) return Pending::nothing;
@@ -60,15 +60,15 @@ Pending pending(const Metadata& metadata, const std::string& file) {
   return static_cast<Pending>(found - kPending);
 }
 
-// Empty where the file is older than the key.
+// Returns an empty identity for files that are older than the key.
 DataIdentity data_identity(const Metadata& metadata, const std::string& file) {
   const auto at = metadata.find("data");
   if (at == metadata.end()) return {};
   DataIdentity identity;
   const auto json = parse_json(at->second, file);
-  check(json.is_object(), file, "what it says of its data is no JSON object");
+  check(json.is_object(), file, "the metadata `data` is not a JSON object");
   for (const auto& [name, value] : json.items()) {
-    check(value.is_string(), file, "what it says of its data is no text");
+    check(value.is_string(), file, "a value in the metadata `data` is not a string");
     identity[name] = value;
   }
   return identity;
@@ -76,7 +76,7 @@ DataIdentity data_identity(const Metadata& metadata, const std::string& file) {
 
 std::filesystem::path find_file(const std::filesystem::path& path) {
   if (std::filesystem::is_regular_file(path) && !is_checkpoint_file(path))
-    throw ConfigError(path.string() + " is text, as a config is, and no checkpoint; name a run folder");
+    throw ConfigError(path.string() + " is a text file, not a checkpoint; name a run folder");
   for (const auto& candidate :
        {path, path / "checkpoint.safetensors", path / "last/checkpoint.safetensors",
         path / "checkpoints/last/checkpoint.safetensors", path / "checkpoints/best/checkpoint.safetensors"})
@@ -85,12 +85,12 @@ std::filesystem::path find_file(const std::filesystem::path& path) {
         "is a run that has no checkpoint yet; wait for its first, or see trainer.checkpoint_interval");
   throw ConfigError(
       path.string() +
-      " is no checkpoint: neither a file, nor a folder with checkpoint.safetensors, nor a run folder");
+      " is not a checkpoint: neither a file, nor a folder with checkpoint.safetensors, nor a run folder");
 }
 
 }  // namespace
 
-// Over names, types, shapes, bytes and settings.
+// Covers names, dtypes, shapes and bytes of the tensors, and the metadata.
 std::string checkpoint_checksum(const std::map<std::string, Tensor>& tensors, const Metadata& metadata) {
   Checksum sum;
   for (const auto& [name, tensor] : tensors) {
@@ -102,13 +102,14 @@ std::string checkpoint_checksum(const std::map<std::string, Tensor>& tensors, co
   return sum.text();
 }
 
-void check_checksum(const std::string& file, const std::map<std::string, Tensor>& tensors, const Metadata& metadata) {
+void check_checksum(const std::string& file, const std::map<std::string, Tensor>& tensors,
+                    const Metadata& metadata) {
   check(text(metadata, "checksum", file) == checkpoint_checksum(tensors, metadata), file,
         "is damaged: its checksum does not match; use another checkpoint");
 }
 
 bool is_checkpoint_file(const std::filesystem::path& path) {
-  if (!std::filesystem::is_regular_file(path)) return false;  // a pipe would be waited for
+  if (!std::filesystem::is_regular_file(path)) return false;  // reading a pipe could block
   std::array<char, 8> first{};
   std::ifstream file(path, std::ios::binary);
   file.read(first.data(), first.size());
@@ -126,7 +127,8 @@ void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const 
                        {"pending", kPending[static_cast<size_t>(progress.pending)]}};
   Named tensors;
   for (Parameter* p : trainer.arena().parameters()) tensors.emplace_back(p->path, p->value.to(Device{}));
-  for (const auto& [name, state] : trainer.optimizer().tensors()) tensors.emplace_back(name, state.to(Device{}));
+  for (const auto& [name, state] : trainer.optimizer().tensors())
+    tensors.emplace_back(name, state.to(Device{}));
   metadata["checksum"] = checkpoint_checksum({tensors.begin(), tensors.end()}, metadata);
   std::filesystem::create_directories(file.parent_path());
   write_safetensors(file, tensors, metadata);
@@ -150,8 +152,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(find_file(path
   config_ = ConfigFile::from_text(text(metadata, "config", name), name + " (config)").read<RunConfig>();
   const DType dtype = config_.trainer.type();
   for (const auto& [tensor, value] : tensors_)
-    check(value.dtype() == dtype, name, "tensor {} is {}, but a run of {} stores nothing else than that",
-          in_quotes(tensor), name_of(value.dtype()), name_of(dtype));
+    check(value.dtype() == dtype, name, "tensor {} is {}, but trainer.dtype is {}", in_quotes(tensor),
+          name_of(value.dtype()), name_of(dtype));
   tokenizer_ = Tokenizer::from_serialised(text(metadata, "tokenizer", name));
   data_ = data_identity(metadata, name);
   check(tokenizer_->vocab_size() == config_.model.vocab_size, name,
@@ -189,14 +191,14 @@ const Tensor& Checkpoint::tensor_for(const std::string& name, const Shape& shape
   return at->second;
 }
 
-// A tensor of the optimizer's state is named "adamw.m.block.0.norm.weight".
+// Tensors of the optimizer state have names such as "adamw.m.block.0.norm.weight".
 bool Checkpoint::is_state_of(const std::string& name, const std::set<std::string>& parameters) const {
   const std::string& optimizer = config_.optimizer.kind.name();
   const size_t slot = optimizer.size() + 1, end = name.find('.', slot);
   return name.starts_with(optimizer + ".") && end != name.npos && parameters.contains(name.substr(end + 1));
 }
 
-// Everything is checked before anything changes.
+// Checks all tensors before it changes any parameter.
 void Checkpoint::load_model(Model& model) const {
   std::vector<std::pair<Parameter*, Tensor>> found;
   std::set<std::string> names;
@@ -205,8 +207,8 @@ void Checkpoint::load_model(Model& model) const {
     names.insert(p->path);
   }
   for (const auto& [name, tensor] : tensors_)
-    check(names.contains(name) || is_state_of(name, names), path_.string(), "has {} {}, which this model does not have",
-          in_quotes(name), tensor.shape());
+    check(names.contains(name) || is_state_of(name, names), path_.string(),
+          "has {} {}, which this model does not have", in_quotes(name), tensor.shape());
   for (auto& [parameter, value] : found) copy_into(value, parameter->value);
 }
 
@@ -214,8 +216,8 @@ void Checkpoint::load(Trainer& trainer) const {
   const auto& state = trainer.optimizer().tensors();
   for (const auto& [name, tensor] : state) {
     const Tensor& stored = tensor_for(name, tensor.shape());
-    check(stored.dtype() == tensor.dtype(), path_.string(), "has {} {}; a run of {} cannot go on from it", name, stored,
-          tensor);
+    check(stored.dtype() == tensor.dtype(), path_.string(), "has {} {}; a run of {} cannot go on from it",
+          name, stored, tensor);
   }
   load_model(trainer.model());
   for (const auto& [name, tensor] : state) {

@@ -1,4 +1,4 @@
-// Everything a run needs to go on as if it had never stopped, in one safetensors file.
+// The complete state of a run in one safetensors file, from which it can be resumed exactly.
 #pragma once
 
 #include <filesystem>
@@ -8,59 +8,59 @@
 
 namespace bonsai {
 
-// What a run that stopped has left to do of its last step, and what follows that.
+// The first part of its last step that a stopped run has not finished. The parts run from last to first.
 enum class Pending { nothing, full_evaluation, sample, evaluation };
 
-// Where the run stands.
 struct Progress {
-  int64_t step = 0;  // steps done
+  int64_t step = 0;  // number of finished steps
   double best_loss = INFINITY;
   int64_t evaluations_without_better = 0;
   Pending pending = Pending::nothing;
 };
 
-// The metadata's "format". `bonsai convert` rewrites files of the first format, which had other names for
-// some keys.
+// The "format" in the metadata. `bonsai convert` rewrites files of the first format, in which some keys had
+// other names.
 inline const std::string kCheckpointFormat = "bonsai checkpoint 2", kFirstFormat = "bonsai checkpoint 1";
 
-// Written to a temporary name, synced and renamed: a kill leaves this one or the one before.
+// Writes a temporary file, syncs and renames it, so that a kill leaves either the old or the new file.
 void save_checkpoint(const std::filesystem::path& file, Trainer& trainer, const Progress& progress);
 
-// What the metadata of a checkpoint with these tensors and this metadata has as its "checksum".
+// The "checksum" in the metadata of a checkpoint with these tensors and this other metadata.
 std::string checkpoint_checksum(const std::map<std::string, Tensor>& tensors,
                                 const std::map<std::string, std::string>& metadata);
 
-// Error if the metadata's checksum is another: the file of this name is damaged.
+// Throws Error if the checksum in the metadata differs, which means that the file called `file` is damaged.
 void check_checksum(const std::string& file, const std::map<std::string, Tensor>& tensors,
                     const std::map<std::string, std::string>& metadata);
 
-// Whether a file is one, or a damaged one, by what it holds: one of its first eight bytes, the length of its
-// header, is zero, as none of a config is.
+// Whether a file is a checkpoint, damaged or not, rather than a text. A safetensors file begins with the
+// length of its header, whose eight bytes include a zero; a text file has no zero byte.
 bool is_checkpoint_file(const std::filesystem::path& path);
 
-// A checkpoint that was read and found whole: an Error says what is missing or damaged.
+// A checkpoint that was read and checked.
 class Checkpoint {
  public:
-  // A file, a folder with checkpoint.safetensors, or a run folder (its last checkpoint).
+  // Reads a file, a folder with checkpoint.safetensors, or the last checkpoint of a run folder. Throws Error
+  // if anything is missing or damaged, ConfigError if there is no checkpoint.
   explicit Checkpoint(const std::filesystem::path& path);
 
   const std::filesystem::path& file() const { return path_; }
   const RunConfig& config() const { return config_; }  // its task is not prepared
   std::shared_ptr<Tokenizer> tokenizer() const { return tokenizer_; }
   const Progress& progress() const { return progress_; }
-  // Whether it says what its run was trained on, which older files do not.
+  // Whether the file has the identity of the training data, which older files do not have.
   bool records_data() const { return !data_.empty(); }
-  // What of this prepared data is other than what the run was trained on, in words; empty where all is the
-  // same, or nothing is recorded.
+  // Describes how the data of this prepared task differs from the data of the run. Empty if it is the same or
+  // if the file does not record it.
   std::string data_changes(const Task& task) const;
 
-  // The root for a model of config(). The model is refused at its first parameter that the file does not
-  // have, before memory is asked for it: a config may claim any size. This checkpoint outlives the building.
+  // Settings for the root of a model of config(). A parameter that the file does not have throws Error before
+  // its memory is allocated, because a config may claim any size. The checkpoint must outlive the building.
   Build build(Device device = {}) const;
 
-  // A file of another model is an Error, and then nothing has changed.
+  // Throws Error, without changing anything, if the file belongs to another model.
   void load_model(Model& model) const;
-  void load(Trainer& trainer) const;  // weights and the optimizer's state
+  void load(Trainer& trainer) const;  // loads weights and optimizer state
 
  private:
   bool is_state_of(const std::string& name, const std::set<std::string>& parameters) const;

@@ -17,7 +17,7 @@ std::string misfit(const ScheduleConfig& s, const TrainerConfig& trainer, double
                        s.warmup_steps, trainer.max_steps);
   if (const std::string why = s.make(trainer.max_steps)->misfit(); trainer.max_steps > 0 && !why.empty())
     return "schedule: " + why;
-  if (s.learning_rate * weight_decay > 1)  // weights are multiplied by 1 minus this
+  if (s.learning_rate * weight_decay > 1)  // decay multiplies weights by 1 - learning_rate * weight_decay
     return fmt::format(
         "schedule.learning_rate {} times optimizer.weight_decay {} is more than 1, so a step would "
         "reverse the sign of every weight; lower one of them",

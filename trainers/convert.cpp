@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The config with today's names, as YAML.
+// Returns the config as YAML, with the current names of all keys.
 std::string converted_config(const std::string& text, const std::string& name) {
   ConfigFile file = ConfigFile::from_text(text, name);
   file.rename_old_keys<RunConfig>();
@@ -38,7 +38,7 @@ bool convert_checkpoint(const fs::path& path) {
   return true;
 }
 
-// The comments say when the run was resumed, and stay.
+// Keeps the comments at the start, which record when the run was resumed.
 bool convert_config(const fs::path& path) {
   const std::string before = read_file(path, kMaxConfigBytes);
   std::string now;

@@ -1,4 +1,4 @@
-// What earlier versions wrote, rewritten in the present format.
+// Rewrites files of earlier versions in the current format.
 #pragma once
 
 #include <filesystem>
@@ -6,9 +6,9 @@
 
 namespace bonsai {
 
-// Rewrites a checkpoint of the first format, or a run folder's checkpoints and its config.yaml, in place;
-// returns the files that changed. A file is replaced once all of the new one is on the disk. Error if a file
-// is damaged or belongs to no run; ConfigError if there is none.
+// Rewrites a checkpoint of the first format, or a run folder's checkpoints and config.yaml, in place, and
+// returns the files that changed. A file is replaced once the new one is completely on disk. Throws Error if
+// a file is damaged or not a checkpoint, ConfigError if there is no run folder or checkpoint.
 std::vector<std::filesystem::path> convert(const std::filesystem::path& path);
 
 }  // namespace bonsai

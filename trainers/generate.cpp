@@ -21,7 +21,7 @@ Context reading(Model& model, const Source& source) {
   return context;
 }
 
-// What a pass reads: the rows from token `begin` on.
+// Input ids (rows,time) of a pass: the rows from token `begin` on.
 Tensor tokens_from(const std::vector<std::vector<int32_t>>& rows, int64_t begin, Device device) {
   std::vector<int32_t> ids;
   for (const auto& row : rows) ids.insert(ids.end(), row.begin() + begin, row.end());
@@ -29,7 +29,7 @@ Tensor tokens_from(const std::vector<std::vector<int32_t>>& rows, int64_t begin,
   return from<int32_t>({count, static_cast<int64_t>(ids.size()) / count}, ids, device);
 }
 
-// A token may be ruled out by a logit of -infinity; the others must be numbers.
+// A logit may be -infinity, which excludes the token. NaN and +infinity are errors.
 void check_logits(const char* who, std::span<const double> logits) {
   check(std::none_of(logits.begin(), logits.end(), [](double v) { return std::isnan(v) || v == INFINITY; }),
         who, "the model gives logits that are not finite; it has diverged, use an earlier checkpoint");
@@ -53,7 +53,7 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& o, u
   const size_t kept = o.top_k > 0 ? std::min(order.size(), static_cast<size_t>(o.top_k)) : order.size();
   std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(kept), order.end(), likelier);
   order.resize(kept);
-  // So small a temperature would overflow what it divides; the most likely token has all the weight.
+  // Dividing by a smaller temperature could overflow; the most likely token has all the weight anyway.
   if (o.temperature < 1e-6) return order[0];
   std::vector<double> weights;
   double total = 0;
@@ -62,7 +62,7 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& o, u
         std::exp((logits[static_cast<size_t>(id)] - logits[static_cast<size_t>(order[0])]) / o.temperature));
     total += weights.back();
   }
-  // In falling order: what top_p and min_p leave is a beginning.
+  // The weights are in descending order, so top_p and min_p keep a prefix.
   double kept_weight = 0;
   size_t left = 0;
   while (left < weights.size() && (left == 0 || (kept_weight < o.top_p * total && weights[left] >= o.min_p)))

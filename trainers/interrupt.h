@@ -1,4 +1,4 @@
-// The signals that stop a run: the first asks it to save and stop, the second stops it at once.
+// Signals that stop a run: the first one asks the run to save and stop, the second one ends it at once.
 #pragma once
 
 #include <csignal>
@@ -6,12 +6,12 @@
 
 namespace bonsai {
 
-// Thrown between units of work once a signal came. No Error: only the loop catches it.
+// Thrown between units of work after a signal. It is not an Error, so that only the loop catches it.
 struct Interrupted {
   int signal;
 };
 
-// Handles SIGINT, SIGTERM and SIGHUP while it lives. A signal that is ignored, as under nohup, stays ignored.
+// Handles SIGINT, SIGTERM and SIGHUP during its lifetime. Ignored signals, as under nohup, stay ignored.
 class InterruptScope {
  public:
   InterruptScope();
@@ -19,7 +19,7 @@ class InterruptScope {
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
 
-  static int signal();  // the one that came; 0 if none did
+  static int signal();  // the signal that was received; 0 if none was
 
  private:
   static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};

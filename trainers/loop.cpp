@@ -33,7 +33,7 @@ std::vector<Change> changes(const RunConfig& before, const RunConfig& now) {
   return all;
 }
 
-// What a trained model no longer depends on may change, in any of its layers.
+// Only keys that do not affect a trained model may change: dropout and init_std, in any layer.
 void check_same_model(const Checkpoint& checkpoint, const RunConfig& config) {
   for (const Change& change : changes(checkpoint.config(), config))
     if (const std::string name = change.now.name();
@@ -42,12 +42,12 @@ void check_same_model(const Checkpoint& checkpoint, const RunConfig& config) {
           fmt::format("{}: {}; a run goes on with its own model", checkpoint.file().string(), change.text()));
 }
 
-// The rows that an evaluation takes; 0 for all. Losses over different rows do not compare.
+// Number of rows per evaluation; 0 means all. Losses over different rows must not be compared.
 double evaluated_rows(const TrainerConfig& c) {
   return static_cast<double>(c.eval_batches) * static_cast<double>(c.batch_size);
 }
 
-// The comments of a run's config.yaml that say when it was resumed, and with what changes.
+// Comments in a run's config.yaml that record when it was resumed and what changed.
 constexpr const char* kResumed = "# Resumed ";
 std::string resumes_in(const std::filesystem::path& config) {
   std::string lines;
@@ -73,7 +73,7 @@ class Run {
       begin(resume, quiet);
       train();
     } catch (const Error&) {
-      check_folder();  // then this is the reason
+      check_folder();  // a removed folder is the cause of the error and is reported instead
       throw;
     }
     return summary_;
@@ -86,7 +86,7 @@ class Run {
     const std::filesystem::path file = folder_.newest();
     const bool found = resume && !file.empty();
     const std::string from = found ? go_on_from(file) : "there is no checkpoint yet: starting with step 1";
-    if (!found) record_config();  // first: it is what makes the folder a run's
+    if (!found) record_config();  // before anything else, because it marks the folder as a run folder
     metrics_.emplace(folder_.metrics(), progress());
     line_.emplace(config_.trainer.max_steps, progress().step, config_.data->floor(), quiet);
     if (resume) line_->note(from);
@@ -103,7 +103,7 @@ class Run {
     const TrainerConfig& c = config_.trainer;
     InterruptScope interrupt;
     try {
-      finish_step();  // what the run left undone when it stopped
+      finish_step();  // the pending rest of the last step of a resumed run
       for (bool first = true; !ended(); first = false) {
         const StepResult result = trainer_.step(progress().step, poll_);
         if (first) warn_of_unreached();
@@ -123,7 +123,7 @@ class Run {
                             folder_.last().parent_path().string()));
   }
 
-  // What is told of it.
+  // Loads a checkpoint. Returns the message to print.
   std::string go_on_from(const std::filesystem::path& file) {
     const Checkpoint checkpoint(file);
     const RunConfig& before = checkpoint.config();
@@ -154,8 +154,8 @@ class Run {
                        fmt::join(told, "\n  "));
   }
 
-  // What is left of the step after a part of it, and that it is not saved yet. A resumed run that comes to
-  // nothing of this leaves config.yaml as it was.
+  // Records which part of the step is pending, and that it is not saved yet. The first call writes
+  // config.yaml, so that a resumed run that does nothing leaves the file unchanged.
   void changed(Pending left) {
     progress().pending = left;
     saved_ = false;
@@ -179,7 +179,8 @@ class Run {
            (patience > 0 && summary_.progress.evaluations_without_better >= patience);
   }
 
-  // What follows the update of a step. Progress keeps what is left of it: a run that stops here goes on here.
+  // Evaluates and samples after the update of a step. Progress records the pending part, at which a run that
+  // stops here is resumed.
   void finish_step() {
     const TrainerConfig& c = config_.trainer;
     if (progress().pending == Pending::evaluation) {
@@ -210,7 +211,8 @@ class Run {
     }
   }
 
-  // Over the first `max_batches`, 0 for all. `suffix` is that of the keys, `over` is for people.
+  // Evaluates the first `max_batches` batches, or all if it is 0. `suffix` is added to the keys in
+  // metrics.jsonl, `over` to the message.
   double evaluate_over(int64_t max_batches, const std::string& suffix, const std::string& over) {
     const Evaluation e =
         config_.data->evaluate(trainer_.model(), config_.trainer.batch_size, max_batches, poll_);
@@ -228,7 +230,7 @@ class Run {
     return e.loss;
   }
 
-  // Whether the loss is the best so far. Always over the same batches: losses over others do not compare.
+  // Returns whether the loss is the best so far. Every evaluation takes the same batches.
   bool evaluate() {
     const double loss = evaluate_over(config_.trainer.eval_batches, "", "");
     if (loss < progress().best_loss) {
@@ -246,7 +248,7 @@ class Run {
     std::string text;
     try {
       text = config_.data->sample(trainer_.model(), static_cast<uint64_t>(config_.trainer.seed), poll_);
-    } catch (const Error& e) {  // nothing depends on it
+    } catch (const Error& e) {  // the run does not depend on samples
       return line_->note(fmt::format("no sample: {}", e.what()));
     }
     metrics_->write({{"step", progress().step}, {"sample", text}});
@@ -279,8 +281,7 @@ class Run {
                               fmt::join(names, ", ")));
   }
 
-  // The one place that looks at the outside, between units of work: at signals, and once a second at the
-  // folder.
+  // Called between units of work. Checks for signals and, once per second, whether the folder still exists.
   void poll() {
     if (const int signal = InterruptScope::signal()) throw Interrupted{signal};
     const auto now = std::chrono::steady_clock::now();
@@ -295,9 +296,9 @@ class Run {
   bool accept_new_data_;
   Trainer trainer_;
   RunSummary summary_;
-  std::string history_;    // of resumes, lines of config.yaml
+  std::string history_;    // comments of config.yaml about resumes
   bool recorded_ = false;  // whether config.yaml has this config
-  bool saved_ = false;     // whether the last checkpoint has all of this
+  bool saved_ = false;     // whether the last checkpoint has the current state
   std::optional<Metrics> metrics_;
   std::optional<ProgressLine> line_;
   std::chrono::steady_clock::time_point looked_;

@@ -1,4 +1,4 @@
-// The loop that all tasks share: steps, evaluations, checkpoints, logs, stopping.
+// The training loop of all tasks: steps, evaluations, checkpoints, logs, early stopping.
 #pragma once
 
 #include "bonsai/trainers/checkpoint.h"
@@ -9,16 +9,17 @@ namespace bonsai {
 struct RunSummary {
   Progress progress;
   RunFolder folder;
-  int interrupted_by = 0;  // the signal
+  int interrupted_by = 0;  // number of the signal that stopped the run; 0 if none did
 };
 
-// Reads the data, a ConfigError where there is none that will do, and gives the model its vocabulary where
-// the file names none (0).
+// Loads the data and sets `vocab_size` from the tokenizer if it is 0. Throws ConfigError if the data is
+// missing or unusable.
 void prepare_data(RunConfig& config, std::shared_ptr<Tokenizer> tokenizer = {});
 
-// Trains until max_steps, early stop or a signal, in a folder that passes check_run_folder. To resume, the
-// run goes on from its last checkpoint, to the same bytes as one that never stopped. The data is prepared.
-// Other data than it began with is refused, unless it is accepted: then the best loss starts anew.
+// Trains until max_steps, early stopping or a signal. The data must be prepared, and the folder must pass
+// check_run_folder. A resumed run continues from its last checkpoint and gives the same bytes as a run that
+// never stopped. It throws ConfigError if the data has changed, unless accept_new_data is set, which resets
+// the best loss.
 RunSummary run_training(const RunConfig& config, const RunFolder& folder, bool resume, bool quiet,
                         bool accept_new_data = false);
 

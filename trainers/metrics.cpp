@@ -16,9 +16,9 @@ namespace bonsai {
 namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
-constexpr std::string_view kStart = "{\"step\":";  // of every line
+constexpr std::string_view kStart = "{\"step\":";  // the start of every line
 
-// Not what came after the checkpoint, nor what the run will write again.
+// False for lines that were written after the checkpoint, and for lines that the resumed run writes again.
 bool is_kept(const nlohmann::json& object, const Progress& progress) {
   if (!object.is_object() || !object.contains("step") || !object["step"].is_number()) return false;
   const double step = object["step"], last = static_cast<double>(progress.step);

@@ -1,4 +1,4 @@
-// metrics.jsonl: what a run has measured, one object a line.
+// Writes metrics.jsonl, the measurements of a run, with one JSON object per line.
 #pragma once
 
 #include <filesystem>
@@ -14,15 +14,15 @@ namespace bonsai {
 // A run's metrics.jsonl.
 class Metrics {
  public:
-  // Drops the lines that a run at `progress` will write again. ConfigError if the file has text, but no line
-  // of a run.
+  // Opens the file and removes the lines that a run resumed at `progress` writes again. Throws ConfigError if
+  // the file has text but no line of a run.
   Metrics(const std::filesystem::path& path, const Progress& progress);
 
   // Appends a line.
   void write(const nlohmann::ordered_json& object);
 
-  // The step that was logged last, if it is the first with at most half the loss of `window` steps before;
-  // else 0.
+  // Returns the last logged step if its loss is the first that is at most half the loss of `window` steps
+  // before; otherwise 0.
   int64_t halving(int64_t window) const;
 
  private:
@@ -31,7 +31,7 @@ class Metrics {
 
   std::filesystem::path path_;
   std::unique_ptr<Descriptor> file_;
-  std::vector<std::pair<int64_t, double>> losses_;  // by step
+  std::vector<std::pair<int64_t, double>> losses_;  // (step, loss)
   bool marked_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What the caller of long work may do between its units.
+// Callback of long-running functions.
 #pragma once
 
 #include <functional>

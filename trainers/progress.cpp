@@ -15,7 +15,7 @@ std::string clock_text(double seconds) {
                   : fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
-// Asked again for each line: it may have changed. A terminal that does not know its width cuts nothing.
+// Called for each line, because the width may change. If the width is unknown, lines are not cut.
 size_t terminal_width() {
   winsize size = {};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 1000;

@@ -1,5 +1,5 @@
-// What a person watching a run sees, on standard error: one line that is rewritten on a terminal, a line
-// now and then elsewhere.
+// Progress of a run on standard error. On a terminal, one line is rewritten; otherwise, a line is printed
+// every few seconds.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace bonsai {
 
-// To standard error, of which nothing depends: what cannot be written there is lost, and the run goes on.
+// Writes to standard error. Failures are ignored, so that the run goes on.
 void say(const std::string& text);
 
 // The line of a training that says how far it is and how fast it goes.
@@ -20,9 +20,9 @@ class ProgressLine {
 
   // Shows that so many steps are done, and how the last one went.
   void step(int64_t done, const StepResult& result);
-  void note(const std::string& text);  // a line that stays
-  void warn(const std::string& text);  // one that is not for the quiet to miss
-  double tokens_per_second() const;    // since the run began
+  void note(const std::string& text);  // prints a permanent line, unless quiet
+  void warn(const std::string& text);  // prints a permanent line, even if quiet
+  double tokens_per_second() const;    // mean since the start of this process
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A link in an unpacked folder could lead to any file of the user's.
+// A symbolic link in a downloaded run folder could point to any file of the user.
 void check_own_files(const RunFolder& folder) {
   const auto check_type = [](const fs::path& path, fs::file_type type, const char* name) {
     const fs::file_status status = fs::symlink_status(path);
@@ -46,7 +46,7 @@ fs::path RunFolder::newest() const {
   return {};
 }
 
-// A run that was killed at its very start may have nothing yet, or a part of config.yaml.
+// A run that was killed at its start may have an empty folder or only a temporary file of config.yaml.
 bool is_run(const RunFolder& folder) {
   if (!fs::is_directory(folder.path)) return false;
   if (fs::exists(folder.last()) || fs::exists(folder.best())) return true;
@@ -79,7 +79,7 @@ void check_run_folder(const RunFolder& folder, bool resume) {
 RunFolder claim(const RunFolder& folder, bool resume) {
   if (resume) return check_run_folder(folder, true), folder;
   const fs::path path = folder.path.has_filename() ? folder.path : folder.path.parent_path();
-  std::error_code ignored;  // making the folder itself then fails, and names it
+  std::error_code ignored;  // make_folder then fails with an error that names the folder
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), ignored);
   if (!folder.numbered && !make_folder(path)) check_run_folder({path}, false);
   if (!folder.numbered) return {path};

@@ -10,7 +10,7 @@
 namespace bonsai {
 namespace {
 
-// The device is ready then.
+// Opens the device and returns the settings of the model's root.
 Build build_of(const TrainerConfig& c, const DeviceConfig& d) {
   open_device(d.device());
   if (d.device().type == Device::cuda) use_tf32(d.tf32);
@@ -28,7 +28,8 @@ Trainer::Trainer(const RunConfig& config)
       schedule_(config.schedule.make(config.trainer.max_steps)) {
   check(!config.data || model_->reads_source() == config.data->has_source(), "train",
         "the task {} has {} source, but the model {} reads {}; choose another of them", config.task,
-        config.data->has_source() ? "a" : "no", config.model.kind.name(), model_->reads_source() ? "one" : "none");
+        config.data->has_source() ? "a" : "no", config.model.kind.name(),
+        model_->reads_source() ? "one" : "none");
 }
 
 int64_t Trainer::parameter_count() const {

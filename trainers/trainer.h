@@ -1,4 +1,4 @@
-// A model and its optimizer, and what one training step is. The loop around it is in loop.h.
+// A model with its optimizer, and one training step. The training loop is in loop.h.
 #pragma once
 
 #include <map>
@@ -12,20 +12,20 @@ namespace bonsai {
 struct StepResult {
   double loss = 0;           // mean over the step's tokens
   double learning_rate = 0;
-  double gradient_norm = 0;  // of the mean loss, before clipping
+  double gradient_norm = 0;  // norm of the gradient of the mean loss, before clipping
   int64_t tokens = 0;
 };
 
 class Trainer {
  public:
-  // The task is prepared. A vocabulary that the file does not give is the task's.
+  // The task must be prepared, and the vocabulary size must be set.
   explicit Trainer(const RunConfig& config);
 
-  // Step number `step`, from 0 (messages count from 1): draw the micro-batches, forward, backward, clip,
-  // update. Where the loss or a gradient is not finite, an Error names the step, the first bad parameter and,
-  // from a second try under watch, the op that made the first bad value; no weight has changed. With
-  // trace_nonfinite every step is under watch. If `poll`, called between micro-batches, throws, no weight has
-  // changed either.
+  // Runs step number `step`, which counts from 0 (messages count from 1): draws the micro-batches, runs
+  // forward and backward passes, clips and updates. If the loss or a gradient is not finite, the passes are
+  // repeated with every op traced, and an Error names the step, the first bad parameter and the op that made
+  // the first bad value. With trace_nonfinite, every step is traced. `poll` is called between micro-batches.
+  // No weight changes if the step throws.
   StepResult step(int64_t step, const Poll& poll = kNoPoll);
 
   // Elements of all parameters.
@@ -36,7 +36,7 @@ class Trainer {
   const RunConfig& config() const { return config_; }
 
  private:
-  StepResult accumulate_gradients(int64_t step, const Poll& poll);  // the loss is left to the optimizer
+  StepResult accumulate_gradients(int64_t step, const Poll& poll);  // the optimizer sums the losses
   [[noreturn]] void fail_not_finite(int64_t step, double loss, NonfiniteTrace& trace);
 
   RunConfig config_;

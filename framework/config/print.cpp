@@ -157,7 +157,7 @@ void KeyCollector::choose(const char* key, std::string& name, const char* help, 
   }
   enter(key, help, [&](Visitor& v) {
     std::string kind = standard;
-    v("kind", kind, "which one", words);
+    v("kind", kind, "name of the part", words);
     visit_keys(v);
     if (all_parts_) add_other_parts(name, words, visit_keys);
   });

@@ -1,6 +1,6 @@
-// Adafactor: Adam's second moment of a matrix as the product of a row's and a column's means, so that the
-// state of a matrix (R,C) has R + C elements. Updates are clipped by their root mean square and scaled by the
-// parameter's. Shazeer & Stern 2018, arXiv:1804.04235 (algorithms 4 and 5, without the first moment)
+// Adafactor: the second moment of a matrix (R,C) is factored into row and column means, so that its state has
+// R + C elements. Updates are clipped by their root mean square (RMS) and scaled by the RMS of the parameter.
+// Shazeer & Stern 2018, arXiv:1804.04235 (algorithms 4 and 5, without the first moment)
 #include <cmath>
 
 #include "bonsai/framework/autograd/fill.h"
@@ -17,12 +17,13 @@ struct AdafactorConfig {
   double weight_decay = 0;
   template <class V>
   void visit(V& v) {
-    v("decay_exponent", decay_exponent, "e of the second moment's decay, 1 - step^-e", between(0.01, 1));
-    v("clip_threshold", clip_threshold, "largest root mean square of an update, before the learning rate",
-      between(1e-3, 1000));
-    v("min_scale", min_scale, "smallest root mean square of a parameter that its update is scaled by",
+    v("decay_exponent", decay_exponent, "exponent e in the second moment's decay 1 - step^-e",
+      between(0.01, 1));
+    v("clip_threshold", clip_threshold,
+      "maximum root mean square of an update, before the learning rate is applied", between(1e-3, 1000));
+    v("min_scale", min_scale, "minimum of the parameter's root mean square, by which its update is scaled",
       between(0, 1));
-    v("weight_decay", weight_decay, "of matrices and tables; biases and norm gains do not decay",
+    v("weight_decay", weight_decay, "weight decay of matrices; biases and norm gains do not decay",
       between(0, 100));
   }
 };

@@ -1,4 +1,4 @@
-// Adam: the gradient's mean over the root of its mean square.       Kingma & Ba 2015, arXiv:1412.6980
+// Adam.                                                             Kingma & Ba 2015, arXiv:1412.6980
 #include "bonsai/trainers/optimizer/adamw.h"
 
 namespace bonsai {
@@ -12,7 +12,7 @@ struct AdamConfig : kernel::Adam {
     v("beta_2", beta_2, "decay of the mean of squared gradients", between(0, 0.999999999));
     v("eps", eps, "added to the root of the second moment, after bias correction", between(1e-30, 1));
     v("weight_decay", weight_decay,
-      "of matrices and tables, added to their gradient; see adamw for the other way", between(0, 100));
+      "weight decay of matrices, added to their gradient; adamw applies it to the weights", between(0, 100));
   }
 };
 

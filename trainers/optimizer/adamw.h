@@ -1,4 +1,4 @@
-// AdamW: Adam with weight decay apart from the gradient.       Loshchilov & Hutter 2019, arXiv:1711.05101
+// AdamW: Adam with decoupled weight decay.                     Loshchilov & Hutter 2019, arXiv:1711.05101
 #pragma once
 
 #include <cmath>
@@ -15,12 +15,12 @@ struct AdamWConfig : kernel::AdamW {
     v("beta_1", beta_1, "decay of the mean of gradients", between(0, 0.999999999));
     v("beta_2", beta_2, "decay of the mean of squared gradients", between(0, 0.999999999));
     v("eps", eps, "added to the root of the second moment, after bias correction", between(1e-30, 1));
-    v("weight_decay", weight_decay, "of matrices and tables; biases and norm gains do not decay",
+    v("weight_decay", weight_decay, "weight decay of matrices; biases and norm gains do not decay",
       between(0, 100));
   }
 };
 
-// The corrections of means that begin as 0: 1 - beta^step.
+// Bias corrections 1 - beta^step of the moments, which start at 0.
 template <class Keys>
 std::array<double, 2> bias_corrections(const Keys& keys, int64_t step) {
   const auto n = static_cast<double>(step);

@@ -1,10 +1,10 @@
-// An optimizer that updates each element by itself. One of your own is a struct of keys and a struct with the
+// Optimizers that update each element independently. A new one is a struct of keys and a struct with the
 // formula:
 //
 //   struct SignKeys {
 //     double weight_decay = 0;
 //     template <class V>
-//     void visit(V& v) { v("weight_decay", weight_decay, "of matrices and tables", at_least(0)); }
+//     void visit(V& v) { v("weight_decay", weight_decay, "weight decay of matrices", at_least(0)); }
 //   };
 //   struct Sign {
 //     static std::vector<std::string> slots() { return {"mean"}; }
@@ -13,9 +13,9 @@
 //   };
 //   void register_sign() { add_part<OptimizerKind, Elementwise<Sign, SignKeys>, SignKeys>("sign"); }
 //
-// apply returns the new value and changes the slots in place. The learning rate is step.learning_rate; decay
-// the value by keys.weight_decay, which is 0 for parameters that do not decay. It is compiled for the CPU.
-// Bonsai's own have kernels for both devices instead (backend/updates.h): the struct then names one as
+// apply returns the new value and changes the slots in place. The learning rate is step.learning_rate. apply
+// must also apply keys.weight_decay, which is 0 for parameters that do not decay. It is compiled only for the
+// CPU. Bonsai's own optimizers have kernels for both devices (backend/updates.h), which the struct names as
 // `kKernel`.
 #pragma once
 

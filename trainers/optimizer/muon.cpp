@@ -1,5 +1,6 @@
-// Muon: momentum that a Newton-Schulz iteration makes orthogonal, for the matrices inside a model;
-// AdamW for everything else.                       Jordan et al. 2024, kellerjordan.github.io/posts/muon
+// Muon: momentum orthogonalised by a Newton-Schulz iteration, for the hidden matrices of a model; AdamW for
+// all other parameters.
+//                                                  Jordan et al. 2024, kellerjordan.github.io/posts/muon
 #include <cmath>
 
 #include "bonsai/framework/autograd/fill.h"
@@ -20,18 +21,18 @@ struct MuonConfig {
   template <class V>
   void visit(V& v) {
     v("momentum", momentum, "decay of the mean of gradients", between(0, 0.999999999));
-    v("nesterov", nesterov, "whether the gradient is mixed in once more, after the mean");
-    v("iterations", iterations, "of Newton-Schulz", between(1, 100));
+    v("nesterov", nesterov, "whether to use Nesterov momentum");
+    v("iterations", iterations, "number of Newton-Schulz iterations", between(1, 100));
     v("scale", scale,
-      "size of a matrix's update: rms, as large as AdamW's (Liu et al. 2025), or spectral, sqrt(max(1, rows "
-      "/ columns))",
+      "scale of a matrix's update: rms matches the size of AdamW's updates (Liu et al. 2025), spectral is "
+      "sqrt(max(1, rows / columns))",
       OneOf{{"rms", "spectral"}});
-    v("adamw", adamw, "patterns of the matrices that AdamW updates, separated by spaces");
+    v("adamw", adamw, "path patterns of the matrices that AdamW updates, separated by spaces");
     rest.visit(v);
   }
 };
 
-// The matrix of the same singular vectors with singular values near 1: five iterations of a quintic.
+// Iterates a quintic polynomial. The result has the same singular vectors, and singular values near 1.
 Tensor orthogonal(Tensor x, int64_t iterations) {
   constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kSmallestNorm = 1e-7;
   const bool tall = x.size(0) > x.size(1);
@@ -68,7 +69,7 @@ class Muon final : public UpdateRule {
   }
 
   void update_parameter(UpdateTarget& t, const kernel::StepState& state) const override {
-    const auto mix = [&](const Tensor& a, const Tensor& b, double share) {  // of b
+    const auto mix = [&](const Tensor& a, const Tensor& b, double share) {  // (1 - share) a + share b
       return add(scale(a, 1 - share), scale(b, share));
     };
     const Tensor g = scale(t.gradients, state.factor);

@@ -9,7 +9,8 @@
 namespace bonsai {
 namespace {
 
-// A parameter's place in the flat tensor of a slot. Like the arena's, it begins at a multiple of kAlignment.
+// Number of elements reserved for a parameter in the flat tensor of a slot: a multiple of kAlignment, as in
+// the arena.
 int64_t room_of(const Shape& shape) {
   constexpr int64_t kAlignment = ParameterArena::kAlignment;
   return (shape.elements() + kAlignment - 1) / kAlignment * kAlignment;
@@ -38,7 +39,7 @@ void check_groups(const OptimizerConfig& config, const std::vector<Parameter*>& 
           group.match);
 }
 
-// Adds the elements that lie after those of a row to it.
+// Extends `row` by the elements of `more`, which follow it in memory.
 void append(UpdateTarget& row, const UpdateTarget& more) {
   const auto join = [](Tensor& a, const Tensor& b) { a = a.alias({a.elements() + b.elements()}); };
   join(row.values, more.values);
@@ -89,7 +90,7 @@ Optimizer::Optimizer(ParameterArena& arena, const OptimizerConfig& config)
     for (const Slot& slot : rule_->slots(*p)) sizes[slot.name] += room_of(slot.shape);
   for (const auto& [name, size] : sizes) slots_[name] = zeros({size}, values.dtype(), values.device());
   std::map<std::string, int64_t> used;
-  std::string row;  // what the parameters of the last row of elements have in common
+  std::string row;  // settings and slots that the parameters of the last row of elements share
   for (Parameter* p : arena.parameters()) {
     UpdateTarget target = target_of(*p, used);
     std::string kind = fmt::format("{} {}", target.weight_decay, target.rate_scale);
@@ -106,7 +107,7 @@ Optimizer::Optimizer(ParameterArena& arena, const OptimizerConfig& config)
   }
 }
 
-// `used` has the elements of each slot that belong to parameters before this one.
+// `used` has the number of elements of each slot that belong to earlier parameters.
 UpdateTarget Optimizer::target_of(Parameter& p, std::map<std::string, int64_t>& used) {
   const Settings settings = settings_of(p, config_, *rule_);
   UpdateTarget target;

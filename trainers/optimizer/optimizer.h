@@ -1,4 +1,4 @@
-// The optimizer of a run: its rule, applied to all parameters of an arena, and the state that it keeps.
+// The optimizer of a run: applies an UpdateRule to all parameters of an arena and keeps its state.
 #pragma once
 
 #include <map>
@@ -10,18 +10,17 @@ namespace bonsai {
 
 class Optimizer {
  public:
-  // Error if a group's pattern matches no parameter, or if the rule does not run on the arena's device.
+  // Throws Error if a group's pattern matches no parameter or the rule does not run on the arena's device.
   Optimizer(ParameterArena& arena, const OptimizerConfig& config);
 
-  // Adds the loss of a micro-batch, summed over its tokens, to that of the step; the first begins it.
+  // Adds the loss of a micro-batch, summed over its tokens, to the step's loss, which `first` resets.
   void add_loss(const Tensor& sum, bool first);
-  // Divides the gradients by the number of tokens that they are a sum over, clips their norm and updates. If
-  // the loss or the norm is not finite, nothing changes. Steps count from 0. Only the state is read from the
-  // device.
+  // Divides the gradients by `tokens`, clips their norm and updates the parameters. Changes nothing if the
+  // loss or the norm is not finite. Steps count from 0. Only the StepState is copied from the device.
   kernel::StepState step(int64_t step, double learning_rate, int64_t tokens);
   kernel::StepState state() const;
 
-  // Its tensors by name, "adamw.m.block.0.norm.weight", each in the shape that its rule gave it.
+  // State tensors in the shapes of the rule's slots, with names such as "adamw.m.block.0.norm.weight".
   const std::vector<std::pair<std::string, Tensor>>& tensors() const { return tensors_; }
 
  private:
@@ -31,13 +30,13 @@ class Optimizer {
   ParameterArena& arena_;
   OptimizerConfig config_;
   std::unique_ptr<UpdateRule> rule_;
-  std::map<std::string, Tensor> slots_;  // by name: those of all parameters, end to end
+  std::map<std::string, Tensor> slots_;  // by slot name: the state of all parameters, concatenated
   std::vector<std::pair<std::string, Tensor>> tensors_;
   std::vector<UpdateTarget> elements_, parameters_;
   Tensor state_;  // a StepState in the device's memory
 };
 
-// Elements of the state that an optimizer keeps for these parameters.
+// Number of elements of the state that an optimizer keeps for these parameters.
 int64_t state_elements(const OptimizerConfig& config, const std::vector<Parameter*>& parameters);
 
 }  // namespace bonsai

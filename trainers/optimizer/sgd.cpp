@@ -1,4 +1,5 @@
-// Stochastic gradient descent with momentum or Nesterov's.     Sutskever et al. 2013, ICML (PMLR 28)
+// Stochastic gradient descent with momentum, optionally Nesterov momentum.
+//                                                              Sutskever et al. 2013, ICML (PMLR 28)
 #include "bonsai/trainers/optimizer/elementwise.h"
 
 namespace bonsai {
@@ -8,10 +9,10 @@ struct SgdConfig : kernel::Sgd {
   SgdConfig() : kernel::Sgd{.momentum = 0.9, .weight_decay = 0, .nesterov = false} {}
   template <class V>
   void visit(V& v) {
-    v("momentum", momentum, "share of the last update that goes on; 0 for plain descent",
+    v("momentum", momentum, "decay of the sum of gradients; 0 for plain gradient descent",
       between(0, 0.999999999));
-    v("nesterov", nesterov, "whether the gradient is added once more, after the momentum");
-    v("weight_decay", weight_decay, "of matrices and tables, added to their gradient", between(0, 100));
+    v("nesterov", nesterov, "whether to use Nesterov momentum");
+    v("weight_decay", weight_decay, "weight decay of matrices, added to their gradient", between(0, 100));
   }
 };
 

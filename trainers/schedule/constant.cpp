@@ -1,4 +1,4 @@
-// The full rate after the warm-up.
+// A constant learning rate after the warm-up.
 #include "bonsai/trainers/schedule/schedule.h"
 
 namespace bonsai {

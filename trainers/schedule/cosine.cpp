@@ -1,5 +1,5 @@
-// Half a cosine from the full rate to the minimum, which it would reach at step max_steps, the first that is
-// not taken. Loshchilov & Hutter 2017, arXiv:1608.03983
+// Cosine decay from the full rate after the warm-up to the minimum at step max_steps, one step after the
+// last. Loshchilov & Hutter 2017, arXiv:1608.03983
 #include <numbers>
 
 #include "bonsai/trainers/schedule/schedule.h"

@@ -1,5 +1,6 @@
-// The rate falls with the root of the step: learning_rate * sqrt(w / (step + 1)) with w = max(1, warmup_steps), but
-// not below the minimum.                                             Vaswani et al. 2017, arXiv:1706.03762
+// Inverse square-root decay: learning_rate * sqrt(w / (step + 1)) with w = max(1, warmup_steps), but at least
+// the minimum.
+// Vaswani et al. 2017, arXiv:1706.03762
 #include "bonsai/trainers/schedule/schedule.h"
 
 namespace bonsai {

@@ -1,4 +1,4 @@
-// A straight line from the full rate to the minimum, which it would reach at step max_steps.
+// Linear decay from the full rate after the warm-up to the minimum at max_steps, one step after the last.
 #include "bonsai/trainers/schedule/schedule.h"
 
 namespace bonsai {

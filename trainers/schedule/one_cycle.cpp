@@ -1,5 +1,6 @@
-// One cycle: the rate rises by half a cosine from learning_rate / start_divisor over warmup_steps, often 30 % of
-// all steps, and falls by half a cosine to the minimum.      Smith & Topin 2019, arXiv:1708.07120, as in PyTorch
+// One cycle: the rate rises by half a cosine from learning_rate / start_divisor to learning_rate over
+// warmup_steps (often 30 % of all steps), and falls by half a cosine to the minimum, as in PyTorch.
+//                                                                    Smith & Topin 2019, arXiv:1708.07120
 #include <numbers>
 
 #include "bonsai/trainers/schedule/schedule.h"
@@ -11,7 +12,7 @@ struct OneCycleConfig {
   double start_divisor = 25;
   template <class V>
   void visit(V& v) {
-    v("start_divisor", start_divisor, "the first rate is learning_rate divided by this", between(1, 1e9));
+    v("start_divisor", start_divisor, "the initial rate is learning_rate divided by this", between(1, 1e9));
   }
 };
 

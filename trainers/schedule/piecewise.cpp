@@ -1,4 +1,4 @@
-// A list of rates: each holds from its step on, or is reached there in a straight line.
+// Piecewise schedule: the rate of each point applies from its step on, or is interpolated linearly.
 #include "bonsai/trainers/schedule/schedule.h"
 
 #include <fmt/format.h>
@@ -11,8 +11,8 @@ struct Point {
   double learning_rate = 0;
   template <class V>
   void visit(V& v) {
-    v("step", step, "of the run, from 0", at_least(0));
-    v("learning_rate", learning_rate, "the rate from there on", between(0, 1000));
+    v("step", step, "step of the run, counted from 0", at_least(0));
+    v("learning_rate", learning_rate, "learning rate from this step on", between(0, 1000));
   }
 };
 
@@ -21,8 +21,8 @@ struct PiecewiseConfig {
   bool interpolate = false;
   template <class V>
   void visit(V& v) {
-    v.list("points", points, "rates after that of the warm-up, by rising step");
-    v("interpolate", interpolate, "whether the rate goes to that of the next point in a straight line");
+    v.list("points", points, "rates after the warm-up, in the order of their steps");
+    v("interpolate", interpolate, "whether the rate is interpolated linearly between points");
   }
 };
 

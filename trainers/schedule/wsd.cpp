@@ -1,4 +1,4 @@
-// Warm-up, stable, decay: the full rate until the last decay_steps, which fall to the minimum.
+// Warm-up, stable, decay: the full rate, which decays to the minimum over the last decay_steps.
 // Hu et al. 2024, arXiv:2404.06395; the shape 1 - sqrt is from Hägele et al. 2024, arXiv:2405.18392
 #include "bonsai/trainers/schedule/schedule.h"
 
@@ -12,9 +12,9 @@ struct WarmupStableDecayConfig {
   std::string shape = "linear";
   template <class V>
   void visit(V& v) {
-    v("decay_steps", decay_steps, "the last steps, whose rate falls; -1 takes a fifth of trainer.max_steps",
+    v("decay_steps", decay_steps, "number of steps of the decay; -1 chooses trainer.max_steps / 5",
       at_least(-1));
-    v("shape", shape, "how it falls: linear, or one_minus_sqrt of the share of these steps",
+    v("shape", shape, "shape of the decay: linear, or 1 - sqrt of the fraction of its steps",
       OneOf{{"linear", "one_minus_sqrt"}});
   }
 };

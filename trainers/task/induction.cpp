@@ -10,8 +10,8 @@ namespace bonsai {
 void Induction::visit(Visitor& v) {
   v("shortest", shortest_, "length of the shortest block", between(2, 10000));
   v("longest", longest_, "length of the longest block; at most half of model.block_size", between(2, 10000));
-  v("vocabulary", vocabulary_, "different tokens", between(2, 10000));
-  v("evaluation_sequences", evaluation_sequences_, "sequences of an evaluation", between(1, 1e9));
+  v("vocabulary", vocabulary_, "number of different tokens", between(2, 10000));
+  v("evaluation_sequences", evaluation_sequences_, "number of sequences per evaluation", between(1, 1e9));
 }
 
 void Induction::prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokenizer>) {
@@ -22,7 +22,7 @@ void Induction::prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Token
   time_ = block_size, seed_ = seed;
   trained_.clear(), validated_.clear();
   for (int64_t n = shortest_; n <= longest_; ++n) (n % 4 == 2 ? validated_ : trained_).push_back(n);
-  std::vector<char32_t> symbols;  // letters first, for samples that can be read
+  std::vector<char32_t> symbols;  // letters first, so that samples are readable
   for (int64_t i = 0; i < vocabulary_; ++i)
     symbols.push_back((i < 26 ? U'A' : i < 52 ? U'a' - 26 : 0x100) + static_cast<char32_t>(i));
   tokenizer_ = std::make_shared<CharTokenizer>(symbols);
@@ -63,7 +63,7 @@ Evaluation Induction::evaluate(Model& model, int64_t batch_size, int64_t max_bat
                          [&](int64_t first, int64_t count) { return validation(first, count); });
 }
 
-// A block, once and a half, and how the model goes on.
+// Shows one and a half blocks and the continuation by the model.
 std::string Induction::sample(Model& model, uint64_t seed, const Poll& poll) const {
   const Batch batch = sequences(seed, "induction sample", 0, 1, {shortest_});
   const auto ids = batch.inputs.span<int32_t>();
@@ -74,19 +74,20 @@ std::string Induction::sample(Model& model, uint64_t seed, const Poll& poll) con
          tokenizer_->decode(std::span(all).subspan(seen));
 }
 
-// A block that has begun again: only then is there one right answer.
+// A prompt must have a block and at least the beginning of its repetition, which determine the answer.
 Batch Induction::prompt(const Tokenizer& tokenizer, const std::string& text) const {
   Batch batch = Task::prompt(tokenizer, text);
   const auto ids = batch.inputs.span<int32_t>();
   bool repeats = false;
   for (int64_t n = shortest_; n <= longest_ && n < std::ssize(ids) && !repeats; ++n)
     repeats = std::equal(ids.begin() + n, ids.end(), ids.begin());
-  check(repeats, "prompt", "must be a block of {} to {} tokens and the same block again, or the beginning of it",
-        shortest_, longest_);
+  check(repeats, "prompt",
+        "must be a block of {} to {} tokens and the same block again, or the beginning of it", shortest_,
+        longest_);
   return batch;
 }
 
-// The model answers up to the target of its last position.
+// An answer ends with the target of the model's last position.
 int64_t Induction::answer_length(const Batch& prompt, int64_t block_size) const {
   return std::max<int64_t>(0, block_size + 1 - prompt.inputs.size(1));
 }

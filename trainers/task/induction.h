@@ -1,15 +1,14 @@
-// A random block of random length, again and again: who has seen a token before knows what follows it. A
-// model of two
-// layers learns to look for it; one of one layer cannot.            Olsson et al. 2022, arXiv:2209.11895
+// Induction: a random block of random length is repeated, so that the token after an earlier occurrence
+// predicts the next one. A model with two layers can learn to find it; a model with one layer cannot.
+//                                                                   Olsson et al. 2022, arXiv:2209.11895
 #pragma once
 
 #include "bonsai/trainers/task/task.h"
 
 namespace bonsai {
 
-// The loss is over the second half of the sequence, where every token's successor has been shown before.
-// Blocks are drawn anew for every batch; a quarter of the lengths is kept for validation, so that neither a
-// length nor a block of it was trained.
+// The loss is over the second half of the sequence, where the successor of every token has occurred before.
+// Each batch has new random blocks. A quarter of the lengths is used only for validation.
 class Induction final : public Task {
  public:
   std::string name() const override { return "induction"; }
@@ -24,7 +23,7 @@ class Induction final : public Task {
   std::string sample(Model& model, uint64_t seed, const Poll& poll) const override;
   Batch prompt(const Tokenizer& tokenizer, const std::string& text) const override;
   int64_t answer_length(const Batch& prompt, int64_t block_size) const override;
-  Batch validation(int64_t first, int64_t count) const;  // sequences of the set that evaluate() goes through
+  Batch validation(int64_t first, int64_t count) const;  // validation sequences [first, first + count)
 
  private:
   Batch sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count,

@@ -7,18 +7,18 @@
 namespace bonsai {
 
 void LanguageModel::visit(Visitor& v) {
-  v("source", source_, "tiny tales that Bonsai makes, a text file, or random ids to measure speed with",
+  v("source", source_, "tales: generated tiny tales; file: a text file; random: random ids, to measure speed",
     OneOf{{"tales", "file", "random"}});
   if (source_ == "file") {
-    v("path", path_, "the text file; a relative one stands beside the config file");
+    v("path", path_, "path of the text file, relative to the folder of the config file");
   } else {
-    v("characters", characters_, "length of the tales, or number of ids", between(1000, 1e8));
-    v("seed", seed_, "of the tales or ids", at_least(0));
+    v("characters", characters_, "number of characters of the tales, or of random ids", between(1000, 1e8));
+    v("seed", seed_, "seed of the tales or ids", at_least(0));
   }
   if (source_ == "random") v("vocabulary", vocabulary_, "number of different ids", between(2, 1000000));
-  else v.choice("tokenizer", tokenizer_kind_, "how the text becomes ids");
-  v("validation_fraction", validation_fraction_, "held back for validation: the end of a file",
-    between(0.001, 0.9));
+  else v.choice("tokenizer", tokenizer_kind_, "the tokenizer");
+  v("validation_fraction", validation_fraction_,
+    "fraction of the data that is held back for validation; the end of a file", between(0.001, 0.9));
 }
 
 void LanguageModel::resolve(const std::filesystem::path& folder) {
@@ -31,7 +31,7 @@ void LanguageModel::evaluate_file(const std::filesystem::path& file, bool whole)
   use_ = whole ? Use::whole : Use::held_back;
 }
 
-// A file that the user has not named here and now may not be theirs: nothing of it is quoted.
+// A path that comes from a checkpoint may be a file of someone else, so errors quote nothing of its text.
 std::vector<int32_t> LanguageModel::encoded(const std::string& text) const {
   try {
     return tokenizer_->encode(text);
@@ -45,7 +45,7 @@ std::vector<int32_t> LanguageModel::encoded(const std::string& text) const {
 Split LanguageModel::read(std::shared_ptr<Tokenizer> tokenizer) {
   const auto seed = static_cast<uint64_t>(seed_);
   if (source_ == "random") {
-    std::vector<char32_t> characters;  // any will do: nobody reads them
+    std::vector<char32_t> characters;  // arbitrary, because they are never read
     for (int64_t i = 0; i < vocabulary_; ++i) characters.push_back(static_cast<char32_t>(0x10000 + i));
     tokenizer_ = std::make_shared<CharTokenizer>(characters);
     std::vector<int32_t> ids(static_cast<size_t>(characters_));
@@ -58,7 +58,8 @@ Split LanguageModel::read(std::shared_ptr<Tokenizer> tokenizer) {
     const std::string train = tales(seed, "train", characters_);
     const auto held_back = static_cast<int64_t>(static_cast<double>(characters_) * validation_fraction_);
     const std::string validation = tales(seed, "validation", held_back);
-    tokenizer_ = tokenizer ? std::move(tokenizer) : tokenizer_kind_.make(TokenizerSource{.text = train + validation});
+    tokenizer_ = tokenizer ? std::move(tokenizer)
+                           : tokenizer_kind_.make(TokenizerSource{.text = train + validation});
     return {tokenizer_->encode(train), tokenizer_->encode(validation)};
   }
   check(!path_.empty(), "data", "data.path is empty; name the text file");
@@ -75,12 +76,13 @@ void LanguageModel::prepare(int64_t block_size, uint64_t, std::shared_ptr<Tokeni
     return;
   }
   check(use_ == Use::training || std::ssize(split.validation) > block_size, "data",
-        "{}: the validation split has {} tokens, fewer than block_size {} and one; --whole evaluates all of the file", path_,
-        split.validation.size(), block_size);
+        "{}: the validation split has {} tokens, but needs at least block_size {} + 1; --whole evaluates all "
+        "of the file",
+        path_, split.validation.size(), block_size);
   if (use_ == Use::training) train_.emplace("train", std::move(split.train), block_size, vocab_size());
   validation_.emplace("validation", std::move(split.validation), block_size, vocab_size());
   identity_ = Task::identity();
-  identity_.erase("data.path");       // the same text elsewhere is the same data
+  identity_.erase("data.path");       // a moved file has the same data
   identity_.erase("data.tokenizer");  // the checkpoint has the tokenizer itself
   if (train_) identity_["training"] = train_->identity();
   identity_["validation"] = validation_->identity();
@@ -100,7 +102,7 @@ Evaluation LanguageModel::evaluate(Model& model, int64_t batch_size, int64_t max
   return evaluation_over(model, validation_->blocks(), batch_size, max_batches, poll, draw);
 }
 
-// From the start of a tale, or of a line where the text has lines.
+// Starts after a newline if the tokenizer has one, which is the start of a tale or a line.
 std::string LanguageModel::sample(Model& model, uint64_t seed, const Poll& poll) const {
   std::vector<int32_t> start{0};
   try {

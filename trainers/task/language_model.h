@@ -1,4 +1,4 @@
-// The next token of a text: tiny tales, any text file, or random ids.
+// Predicts the next token of a text: tiny tales, a text file, or random ids.
 #pragma once
 
 #include <optional>
@@ -26,11 +26,12 @@ class LanguageModel final : public Task {
   std::string sample(Model& model, uint64_t seed, const Poll& poll) const override;
 
  private:
-  // What of the data is for evaluate(), and whether the rest is for batch().
+  // training: batch() draws from the first part of the data, evaluate() takes the part that is held back.
+  // held_back, whole: only evaluate(), on the held-back part or the whole file.
   enum class Use { training, held_back, whole };
 
   bool from_tales() const { return source_ == "tales"; }
-  Split read(std::shared_ptr<Tokenizer> tokenizer);  // and chooses the tokenizer
+  Split read(std::shared_ptr<Tokenizer> tokenizer);  // also sets tokenizer_
   std::vector<int32_t> encoded(const std::string& text) const;
 
   std::string source_ = "tales";

@@ -8,9 +8,9 @@
 namespace bonsai {
 
 void Reverse::visit(Visitor& v) {
-  v("length", length_, "symbols in a sequence", between(1, 1000));
-  v("alphabet", alphabet_, "different symbols", between(2, 26));
-  v("evaluation_sequences", evaluation_sequences_, "sequences of an evaluation, answered greedily",
+  v("length", length_, "number of symbols per sequence", between(1, 1000));
+  v("alphabet", alphabet_, "number of different symbols", between(2, 26));
+  v("evaluation_sequences", evaluation_sequences_, "number of sequences per evaluation, decoded greedily",
     at_least(1));
 }
 
@@ -45,7 +45,7 @@ Batch Reverse::batch(const BatchIndex& index, int64_t batch_size) const {
   return sequences(index.seed, stream, index.first_row, batch_size);
 }
 
-// Token by token, each from what the model itself wrote before.
+// Decodes token by token, with the model's own tokens as input.
 std::vector<std::vector<int32_t>> Reverse::answers(Model& model, const Batch& batch,
                                                    const Poll& poll) const {
   return greedy(model, slice(batch.inputs, 1, 0, length_ + 1), length_, {}, poll);
@@ -56,7 +56,7 @@ Evaluation Reverse::evaluate(Model& model, int64_t batch_size, int64_t max_batch
   const auto draw = [&](int64_t first, int64_t count) {
     return sequences(seed_, "reverse validation", first, count);
   };
-  return evaluation_over(model, evaluation_sequences_, batch_size, max_batches, poll, draw, [&](const Batch& b) {
+  const auto count_right = [&](const Batch& b) {
     const auto answered = answers(model, b, poll);
     const auto targets = b.targets.span<int32_t>();
     int64_t right = 0;
@@ -64,7 +64,8 @@ Evaluation Reverse::evaluate(Model& model, int64_t batch_size, int64_t max_batch
       right += std::equal(answered[r].begin(), answered[r].end(),
                           targets.begin() + static_cast<int64_t>(r) * 2 * length_ + length_);
     return right;
-  });
+  };
+  return evaluation_over(model, evaluation_sequences_, batch_size, max_batches, poll, draw, count_right);
 }
 
 std::string Reverse::sample(Model& model, uint64_t seed, const Poll& poll) const {
@@ -74,7 +75,7 @@ std::string Reverse::sample(Model& model, uint64_t seed, const Poll& poll) const
          tokenizer_->decode(answers(model, batch, poll)[0]);
 }
 
-// The letters and the bar, and as much of the answer as is given.
+// A prompt has all letters, the bar, and possibly the beginning of the answer.
 Batch Reverse::prompt(const Tokenizer& tokenizer, const std::string& text) const {
   Batch batch = Task::prompt(tokenizer, text);
   const auto ids = batch.inputs.span<int32_t>();
@@ -82,7 +83,8 @@ Batch Reverse::prompt(const Tokenizer& tokenizer, const std::string& text) const
   const auto length = static_cast<size_t>(length_);
   check(ids.size() > length && ids.size() <= 2 * length + 1 && ids[length] == bar &&
             std::count(ids.begin(), ids.end(), bar) == 1,
-        "prompt", "must be {} letters and '|', and after it at most {} letters of the answer", length_, length_);
+        "prompt", "must be {} letters and '|', and after it at most {} letters of the answer", length_,
+        length_);
   return batch;
 }
 

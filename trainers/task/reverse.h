@@ -1,11 +1,11 @@
-// A sequence of symbols and then the same sequence backwards: can only be learned by attending to places.
+// A sequence of symbols followed by its reversal, which can only be learned by attending to positions.
 #pragma once
 
 #include "bonsai/trainers/task/task.h"
 
 namespace bonsai {
 
-// abc|cba: the loss is over what follows the bar. Symbols are drawn anew for every batch.
+// abc|cba: the loss is over the symbols after the bar. Each batch has new random symbols.
 class Reverse final : public Task {
  public:
   std::string name() const override { return "reverse"; }

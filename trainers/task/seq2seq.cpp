@@ -8,17 +8,17 @@
 namespace bonsai {
 namespace {
 
-// Symbols beside the letters, in the order of their ids.
+// Special symbols; their ids follow those of the letters in this order.
 constexpr const char *kBegin = "|", *kEnd = "~";
 
 }  // namespace
 
 void Seq2Seq::visit(Visitor& v) {
-  v("answer", answer_, "what is to be written of the source", OneOf{{"reverse", "sort"}});
-  v("shortest", shortest_, "letters of the shortest source", between(1, 1000));
-  v("longest", longest_, "letters of the longest source; below model.block_size", between(1, 1000));
-  v("alphabet", alphabet_, "different letters", between(2, 26));
-  v("evaluation_sequences", evaluation_sequences_, "sequences of an evaluation, answered greedily",
+  v("answer", answer_, "the answer: the source reversed or sorted", OneOf{{"reverse", "sort"}});
+  v("shortest", shortest_, "number of letters of the shortest source", between(1, 1000));
+  v("longest", longest_, "number of letters of the longest source; below model.block_size", between(1, 1000));
+  v("alphabet", alphabet_, "number of different letters", between(2, 26));
+  v("evaluation_sequences", evaluation_sequences_, "number of sequences per evaluation, decoded greedily",
     between(1, 1e9));
 }
 
@@ -30,7 +30,7 @@ void Seq2Seq::prepare(int64_t block_size, uint64_t seed, std::shared_ptr<Tokeniz
   tokenizer_ = letters(alphabet_, std::string(kBegin) + kEnd);
 }
 
-// Rows are filled up with the end sign, which neither the encoder sees nor the loss counts.
+// Rows are padded with the end symbol, which is masked in the encoder and ignored in the loss.
 Batch Seq2Seq::sequences(uint64_t seed, const std::string& stream, int64_t first, int64_t count) const {
   const int32_t begin = tokenizer_->encode(kBegin)[0], end = end_token(*tokenizer_);
   std::vector<int32_t> source, padding_mask, inputs, targets;
@@ -66,7 +66,7 @@ Batch Seq2Seq::batch(const BatchIndex& index, int64_t batch_size) const {
   return sequences(index.seed, stream, index.first_row, batch_size);
 }
 
-// Each with its end sign, where the model writes one in time.
+// Answers include the end symbol, unless the model writes none within longest_ + 1 tokens.
 std::vector<std::vector<int32_t>> Seq2Seq::answers(Model& model, const Batch& batch,
                                                    const Poll& poll) const {
   auto all = greedy(model, slice(batch.inputs, 1, 0, 1), longest_ + 1, source_of(batch), poll);
@@ -77,7 +77,7 @@ std::vector<std::vector<int32_t>> Seq2Seq::answers(Model& model, const Batch& ba
   return all;
 }
 
-// From a seed that no training draws from: that of training with all bits turned.
+// Uses the bitwise complement of the training seed, so that no training batch draws from it.
 Batch Seq2Seq::validation(int64_t first, int64_t count) const {
   return sequences(~seed_, "seq2seq validation", first, count);
 }
@@ -85,7 +85,7 @@ Batch Seq2Seq::validation(int64_t first, int64_t count) const {
 Evaluation Seq2Seq::evaluate(Model& model, int64_t batch_size, int64_t max_batches,
                              const Poll& poll) const {
   const auto draw = [&](int64_t first, int64_t count) { return validation(first, count); };
-  return evaluation_over(model, evaluation_sequences_, batch_size, max_batches, poll, draw, [&](const Batch& b) {
+  const auto count_right = [&](const Batch& b) {
     const auto answered = answers(model, b, poll);
     const auto targets = b.targets.span<int32_t>();
     int64_t right = 0;
@@ -96,7 +96,8 @@ Evaluation Seq2Seq::evaluate(Model& model, int64_t batch_size, int64_t max_batch
                           std::find(row.begin(), row.end(), kIgnore));
     }
     return right;
-  });
+  };
+  return evaluation_over(model, evaluation_sequences_, batch_size, max_batches, poll, draw, count_right);
 }
 
 std::string Seq2Seq::sample(Model& model, uint64_t seed, const Poll& poll) const {
@@ -115,8 +116,8 @@ Batch Seq2Seq::prompt(const Tokenizer& tokenizer, const std::string& text) const
     check(id < begin[0], "source", "'{}' is a sign of the task, not one of the {} letters",
           tokenizer.decode(std::vector<int32_t>{id}), begin[0]);
   const int64_t length = source.size(1);
-  check(length >= shortest_ && length <= longest_, "source", "has {} letters; this task's have {} to {}", length,
-        shortest_, longest_);
+  check(length >= shortest_ && length <= longest_, "source", "has {} letters; this task's have {} to {}",
+        length, shortest_, longest_);
   return {.inputs = from<int32_t>({1, 1}, begin), .targets = {}, .source = source};
 }
 

@@ -1,12 +1,12 @@
-// A sequence in, another out: an encoder reads the one, a decoder writes the other.
+// Sequence to sequence: an encoder reads the source, a decoder writes the answer.
 #pragma once
 
 #include "bonsai/trainers/task/task.h"
 
 namespace bonsai {
 
-// Letters of a random length, to be written backwards or in order, with a sign at the end. The decoder begins
-// with `|` and ends with `~`: of the source cab, sorted, it writes abc~.
+// The source has a random number of letters; the answer is the source reversed or sorted. The decoder's input
+// begins with `|`, and the answer ends with `~`: for the source cab, sorted, it is abc~.
 class Seq2Seq final : public Task {
  public:
   std::string name() const override { return "seq2seq"; }
@@ -20,7 +20,7 @@ class Seq2Seq final : public Task {
   Evaluation evaluate(Model& model, int64_t batch_size, int64_t max_batches,
                       const Poll& poll) const override;
   std::string sample(Model& model, uint64_t seed, const Poll& poll) const override;
-  Batch validation(int64_t first, int64_t count) const;  // sequences of the set that evaluate() goes through
+  Batch validation(int64_t first, int64_t count) const;  // validation sequences [first, first + count)
   Batch prompt(const Tokenizer& tokenizer, const std::string& text) const override;
   int32_t end_token(const Tokenizer& tokenizer) const override;
   int64_t answer_length(const Batch&, int64_t) const override { return longest_ + 1; }

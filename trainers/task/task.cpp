@@ -16,7 +16,7 @@ void Task::evaluate_file(const std::filesystem::path&, bool) {
 
 DataIdentity Task::identity() const {
   KeyCollector keys;
-  const_cast<Task&>(*this).visit(keys);  // which only reads
+  const_cast<Task&>(*this).visit(keys);  // a KeyCollector only reads
   DataIdentity identity;
   for (const ConfigKey& key : keys.take())
     if (!key.is_section()) identity["data." + key.path] = key.text();
