@@ -1,5 +1,5 @@
-// bonsai audit CONFIG: proves that no position of the model sees its future, another row, padding or another
-// document.
+// bonsai audit CONFIG: checks that no position of the model sees later positions, another row, padding or
+// another segment.
 #include <fmt/format.h>
 
 #include "bonsai/tools/command.h"
@@ -11,7 +11,7 @@ void add_audit(CLI::App& program) {
   auto a = std::make_shared<ConfigArguments>();
   CLI::App* command = program.add_subcommand(
       "audit",
-      "prove that no position sees its future, another row, padding or another document, and "
+      "check that no position sees later positions, another row, padding or another segment, and "
       "that the key/value cache changes no text");
   a->add_to(*command);
   command->callback([a] {

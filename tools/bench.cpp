@@ -1,5 +1,5 @@
-// bonsai bench CONFIG: the time of the trainer's own step (draw the batch, forward, backward, clip, update,
-// read the loss), or of writing text.
+// bonsai bench CONFIG: measures the time of a training step (draw the batch, forward, backward, clip, update,
+// read the loss) or of generation.
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -31,13 +31,13 @@ struct Arguments : ConfigArguments {
   std::string trace;
 };
 
-// Another process that spins while this lives, to measure speed beside it.
+// A second process that keeps one core busy during the lifetime of this object.
 class BusyProcess {
  public:
   BusyProcess() : parent_(::getpid()), child_(::fork()) {
     check(child_ >= 0, "bench", "no second process could be started");
     if (child_ > 0) return;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also where the parent has no time to say goodbye
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // even if the parent is killed
     for (volatile uint64_t spins = 0; ::getppid() == parent_;)
       for (int i = 0; i < 1000000; ++i) spins = spins + 1;
     ::_exit(0);
@@ -68,7 +68,7 @@ struct Steps {
   StepResult last;
 };
 
-// `profile` is made where it is wanted, after the steps that only warm up.
+// `profile` is created after the warm-up steps if --profile is given.
 Steps measure_steps(Trainer& trainer, const Arguments& a, std::optional<Profile>& profile) {
   const int64_t warmup = a.steps > 0 ? 0 : 3;
   Steps all;
@@ -124,7 +124,7 @@ nlohmann::ordered_json bench_steps(Trainer& trainer, const Arguments& a, std::op
 void bench(const Arguments& a) {
   RunConfig config = a.load();
   if (a.generate && config.device.threads == 0) set_threads(1);
-  if (a.profile) config.trainer.trace_nonfinite = false;  // one watches at a time
+  if (a.profile) config.trainer.trace_nonfinite = false;  // only one op watcher can be active
   prepare_data(config);
   check_memory(config);
   Trainer trainer(config);
@@ -148,28 +148,30 @@ void bench(const Arguments& a) {
 
 void add_bench(CLI::App& program) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = program.add_subcommand("bench", "time training steps, or the writing of text");
+  CLI::App* command = program.add_subcommand("bench", "measure the time of training steps or of generation");
   a->add_to(*command);
-  command->add_option("--seconds", a->seconds, "how long to measure")->check(number(between(0.01, 86400)));
-  command->add_option("--steps", a->steps, "or how many steps, or continuations")->transform(whole_number(0));
+  command->add_option("--seconds", a->seconds, "duration of the measurement in seconds")
+      ->check(number(between(0.01, 86400)));
+  command->add_option("--steps", a->steps, "number of steps or continuations, instead of --seconds")
+      ->transform(whole_number(0));
   command->add_flag("--json", a->json, "print one JSON object");
   CLI::Option* profile = command->add_flag("--profile", a->profile,
-                                           "the time of each op, forward and backward, and of the rest");
+                                           "print the time of each op, forward and backward");
   command
       ->add_option(
           "--trace", a->trace,
-          fmt::format("with --profile: write a timeline of the first {} steps, for chrome://tracing or "
-                      "Perfetto; none is written where this is not given",
+          fmt::format("with --profile: write a timeline of the first {} steps to this file, for "
+                      "chrome://tracing or Perfetto",
                       kTracedSteps))
       ->needs(profile)
       ->check(not_empty())
       ->type_name("FILE");
   command
       ->add_flag("--generate", a->generate,
-                 fmt::format("time {} continuations of one token to a full block instead, on one thread",
+                 fmt::format("measure {} continuations of one token to a full block, on one thread",
                              kContinuations))
       ->excludes(profile);
-  command->add_flag("--busy", a->busy, "beside another process that keeps one core busy");
+  command->add_flag("--busy", a->busy, "measure while another process keeps one core busy");
   command->callback([a] { bench(*a); });
 }
 

@@ -19,8 +19,8 @@
 
 namespace {
 
-// Refuses the first word that names no command or option, and says what was probably meant. CLI11 would take
-// the value of an unknown option for an argument, and blame another word.
+// Throws ConfigError for the first word that is no known command or option, with a suggestion. CLI11 would
+// take the value of an unknown option for an argument and report the wrong word.
 void check_words(const CLI::App& program, const std::vector<std::string>& words) {
   const CLI::App* command = &program;
   std::string name = "bonsai";
@@ -56,7 +56,7 @@ void check_words(const CLI::App& program, const std::vector<std::string>& words)
   }
 }
 
-// A wrong variable is a wrong use of the program, also where only a layer would come upon it.
+// Reports invalid environment variables as wrong usage, before a command or library code reads them.
 void check_environment() {
   try {
     if (std::getenv("BONSAI_THREADS")) bonsai::threads();
@@ -66,16 +66,16 @@ void check_environment() {
   }
 }
 
-// A file that is opened later would get the number of a standard stream that is closed, and its messages. A
-// stream opened the wrong way round fails to write, as a closed one does.
+// If a standard stream is closed, a file that is opened later would get its number and receive its output.
+// Opens /dev/null in the wrong direction instead, so that reads and writes still fail.
 void occupy_closed_streams() {
   for (const int stream : {0, 1, 2})
     if (fcntl(stream, F_GETFD) == -1 && open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY) != stream)
       std::abort();
 }
 
-// While it is loaded, OpenBLAS starts threads that each allocate a buffer, and under a limit on memory they
-// may try for ever. Bonsai has no use for them: under such a limit the program starts again without.
+// When it is loaded, OpenBLAS starts threads that each allocate a buffer; under a memory limit, they may
+// retry forever. Bonsai does not use them, so under such a limit it restarts itself with one BLAS thread.
 void restart_without_blas_threads(char** argv) {
   constexpr const char* kThreads = "OPENBLAS_NUM_THREADS";
   const char* threads = std::getenv(kThreads);
@@ -83,7 +83,7 @@ void restart_without_blas_threads(char** argv) {
   bool limited = false;
   for (const auto resource : {RLIMIT_AS, RLIMIT_DATA})
     if (rlimit limit{}; getrlimit(resource, &limit) == 0) limited |= limit.rlim_cur != RLIM_INFINITY;
-  // Goes on as it is where this fails.
+  // If this fails, the program continues unchanged.
   if (limited && setenv(kThreads, "1", 1) == 0) execv("/proc/self/exe", argv);
 }
 
@@ -94,7 +94,7 @@ void add_commands(CLI::App& program) {
     add(program);
 }
 
-// A message may quote what a file or an option says: its lines are made fit for a terminal.
+// Prints a message, with control characters escaped because it may quote files or options; returns `status`.
 int failed(int status, const std::string& message) {
   constexpr size_t kLongestLine = 10000;
   std::istringstream lines(message);
@@ -107,8 +107,8 @@ int failed(int status, const std::string& message) {
 int bonsai::bonsai_main(int argc, char** argv, void (*register_parts)()) {
   restart_without_blas_threads(argv);
   occupy_closed_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is then a failed write, as a full disk is
-  std::signal(SIGPIPE, SIG_IGN);  // and so is a reader that went away
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding a file-size limit is then a failed write
+  std::signal(SIGPIPE, SIG_IGN);  // and so is a closed pipe
   CLI::App program{
       "Bonsai grows miniature transformers: trains them from YAML files and proves every gradient."};
   program.set_version_flag("--version", "bonsai " BONSAI_VERSION);
@@ -116,8 +116,8 @@ int bonsai::bonsai_main(int argc, char** argv, void (*register_parts)()) {
       "Exit status: 0 done, 1 failed while running, 2 wrong usage or config, 128 and the number of a signal "
       "that stopped a run.");
   program.require_subcommand(1);
-  program.option_defaults()->always_capture_default();  // help shows them
-  program.parse_complete_callback(check_environment);   // before the command's own
+  program.option_defaults()->always_capture_default();  // shows defaults in the help
+  program.parse_complete_callback(check_environment);   // runs before the command's callback
   program.failure_message(
       [](const CLI::App*, const CLI::Error& e) { return fmt::format("{}; see --help\n", e.what()); });
   try {
@@ -139,8 +139,8 @@ int bonsai::bonsai_main(int argc, char** argv, void (*register_parts)()) {
     return failed(1, "a size is larger than memory can be; make the model, the batch or the data smaller");
   } catch (const std::filesystem::filesystem_error& e) {
     return failed(1, fmt::format("{}: {}", e.path1().string(), e.code().message()));
-  } catch (const std::system_error& e) {               // of a print
-    if (e.code() == std::errc::broken_pipe) return 1;  // whoever read has seen enough
+  } catch (const std::system_error& e) {               // from writing to standard output
+    if (e.code() == std::errc::broken_pipe) return 1;  // the reader has closed the pipe
     return failed(1, fmt::format("standard output could not be written: {}", e.code().message()));
   } catch (const std::exception& e) {
     return failed(1, e.what());

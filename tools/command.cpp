@@ -18,7 +18,7 @@
 namespace bonsai {
 namespace {
 
-// An option that may stand several times, each with one value.
+// Adds an option that may be repeated, with one value each time.
 CLI::Option* add_each(CLI::App& command, const std::string& name, std::vector<std::string>& values,
                       const std::string& help) {
   const auto add = [&values](const std::string& value) { values.push_back(value); };
@@ -28,7 +28,7 @@ CLI::Option* add_each(CLI::App& command, const std::string& name, std::vector<st
 }  // namespace
 
 void check_memory(const RunConfig& config, Use use) {
-  constexpr double kLayerBytes = 16 << 10;  // of the objects of a layer, beside its elements
+  constexpr double kLayerBytes = 16 << 10;  // memory of a layer's objects, without its tensors
   const bool training = use == Use::training;
   // A transformer keeps about sixteen vectors of d_model per token and layer; every model, the logits twice.
   const auto* transformer = config.model.kind.find<TransformerKeys>();
@@ -40,7 +40,7 @@ void check_memory(const RunConfig& config, Use use) {
       static_cast<double>(config.trainer.batch_size) * static_cast<double>(config.model.block_size);
   const double kept = 16.0 * width * (training ? layers : 1) +
                       2.0 * static_cast<double>(config.model.vocab_size);
-  Parameter matrix("matrix", empty({256, 256}), /*decay=*/true);  // most elements are those of matrices
+  Parameter matrix("matrix", empty({256, 256}), /*decay=*/true);  // most parameters are matrices
   const auto state = static_cast<double>(state_elements(config.optimizer, {&matrix}));
   const double copies = training ? 2 + state / static_cast<double>(matrix.value.elements()) : 1;
   const double needed = (copies * parameter_count(config.model) + tokens * kept) *
@@ -61,7 +61,7 @@ CLI::Validator whole_number(int64_t least) {
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error != std::errc() || end != text.data() + text.size() || value < least)
           return fmt::format("must be a whole number, {} or more, got '{}'", least, text);
-        text = std::to_string(value);  // 010 is ten
+        text = std::to_string(value);  // normalises 010 to 10
         return std::string();
       },
       "");
@@ -101,15 +101,15 @@ CLI::Option* ConfigArguments::add_to(CLI::App& command) {
   CLI::Option* config = command.add_option("config", path, "YAML file")->required()->check(not_empty());
   add_each(
       command, "--set", settings,
-      "change a key: model.n_layers=2; a relative path is relative to the current folder; may be repeated")
+      "set a key: model.n_layers=2; paths are relative to the current folder; may be repeated")
       ->type_name("KEY=VALUE");
   add_each(command, "--unset", removed,
-           "take a key out of the file, so that its default holds; may be repeated")
+           "ignore a key of the file, so that its default applies; may be repeated")
       ->type_name("KEY");
-  command.add_option("--device", device, "cpu, cuda or cuda:N: device.type and device.index")
+  command.add_option("--device", device, "cpu, cuda or cuda:N; sets device.type and device.index")
       ->check(device_name());
   command.add_option_function<int64_t>("--threads", [this](const int64_t& n) { threads = n; },
-                                       "device.threads; 0 takes one per usable processor")
+                                       "sets device.threads; 0 chooses one per usable processor")
       ->transform(whole_number(0));
   return config;
 }

@@ -1,4 +1,4 @@
-// What the subcommands share. Each is one file with one function that adds it to the program.
+// Functions shared by the commands. Each command is one file with one function that adds it to the program.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -25,37 +25,38 @@ void add_new(CLI::App& program);
 void add_man(CLI::App& program);
 void add_completion(CLI::App& program);
 
-// What an option takes: anything else is one sentence and exit status 2.
+// Validators of option values. Other values give a one-sentence error and exit status 2.
 CLI::Validator whole_number(int64_t least);
 CLI::Validator number(const Range& range);
 CLI::Validator not_empty();
 CLI::Validator device_name();
 
-// A config file and what changes it: CONFIG [--set key=value]... [--unset key]... [--device D] [--threads N]
+// Arguments of a command with a config: CONFIG [--set key=value]... [--unset key]... [--device D] [--threads
+// N]
 struct ConfigArguments {
   std::string path, device;
   std::vector<std::string> settings, removed;
   int64_t threads = -1;
 
-  CLI::Option* add_to(CLI::App& command);  // CONFIG, which is required
-  // Relative data paths stand beside the file, those of --set in the current folder.
+  CLI::Option* add_to(CLI::App& command);  // returns the option CONFIG, which is required
+  // Data paths in the file are relative to its folder, those of --set to the current folder.
   RunConfig load() const;
 };
 
-constexpr int64_t kStandInVocabulary = 65;  // where neither the config nor any data says it
+constexpr int64_t kStandInVocabulary = 65;  // vocabulary size if neither the config nor the data gives it
 
 enum class Use { training, evaluation };  // an evaluation needs the weights and one layer's activations
 
-// Throws ConfigError if this machine cannot hold the model (in training also gradients and the optimizer's
-// state) and a batch. ConfigArguments::load calls it before the data is read, when the vocabulary may be
-// missing: then it counts the rest.
+// Throws ConfigError if memory is too small for the model (in training, also for gradients and optimizer
+// state) and a batch. ConfigArguments::load calls it before the data is read; if the vocabulary size is not
+// known yet, its part is not counted.
 void check_memory(const RunConfig& config, Use use = Use::training);
 
-// The data, or, where its file is missing, the config's vocabulary or that one: for commands that need no
-// data.
+// For commands that need only the vocabulary size. Prepares the data; if its file is missing, keeps the
+// config's vocab_size or sets kStandInVocabulary.
 void prepare_data_or_vocabulary(RunConfig& config);
 
-// --device cpu, cuda or cuda:N, for commands that read a checkpoint; the CPU where it is not given.
+// Adds --device cpu, cuda or cuda:N for commands that read a checkpoint. The default is the CPU.
 CLI::Option* add_device(CLI::App& command, Device& device);
 
 // A model from a checkpoint, in the checkpoint's own dtype.
@@ -66,11 +67,11 @@ struct LoadedModel {
   std::unique_ptr<Model> model;
 };
 
-// What the model is given of an option's text. A ConfigError names the option if the text is not in its
-// alphabet or no prompt of its task, or if a source is longer than block_size.
+// Returns the prompt of the text of an option. Throws ConfigError with the option's name if the text has
+// unknown characters, is no prompt of the task, or is a source longer than block_size.
 Batch prompt_of(const LoadedModel& model, const std::string& option, const std::string& text);
-// The batch's only row and what the model writes after it: at most `count` tokens, and no more than the
-// task's answer.
+// Returns the batch's only row and the generated tokens: at most `count`, and at most the task's
+// answer_length.
 std::vector<int32_t> written_by(LoadedModel& model, const Batch& batch, int64_t count,
                                 const GenerateOptions& options);
 

@@ -1,4 +1,4 @@
-// bonsai config check|explain|schema|keys: what a file says, and what can be said.
+// bonsai config check|explain|schema|keys: checks and explains a config file, and lists the available keys.
 #include <fmt/format.h>
 
 #include "bonsai/framework/config/print.h"
@@ -11,7 +11,8 @@ void add_config(CLI::App& program) {
   command->require_subcommand(1);
 
   auto checked = std::make_shared<ConfigArguments>();
-  CLI::App* check = command->add_subcommand("check", "every error of a file, or the config that a run would use");
+  CLI::App* check =
+      command->add_subcommand("check", "print all errors of a file, or the config that a run would use");
   checked->add_to(*check);
   const auto keys_of = [](const ConfigArguments& arguments) {
     RunConfig config = arguments.load();
@@ -21,7 +22,7 @@ void add_config(CLI::App& program) {
   check->callback([=] { fmt::print("{}", dump_config(keys_of(*checked))); });
 
   auto explained = std::make_shared<ConfigArguments>();
-  CLI::App* explain = command->add_subcommand("explain", "every key with its value, range and meaning");
+  CLI::App* explain = command->add_subcommand("explain", "print every key with its value, range and meaning");
   explained->add_to(*explain);
   explain->callback([=] { fmt::print("{}", explain_config(keys_of(*explained))); });
 
@@ -31,12 +32,15 @@ void add_config(CLI::App& program) {
     config.task = *task;
     return all_config_keys(config);
   };
-  CLI::App* schema = command->add_subcommand("schema", "JSON Schema of a task's config files, for editors");
-  schema->add_option("task", *task, "of the config files")->check(CLI::IsMember(registry<TaskKind>().names()));
+  CLI::App* schema =
+      command->add_subcommand("schema", "print a JSON Schema of a task's config files, for editors");
+  schema->add_option("task", *task, "task of the config files")
+      ->check(CLI::IsMember(registry<TaskKind>().names()));
   schema->callback([defaults] { fmt::print("{}", config_schema(defaults())); });
 
-  CLI::App* keys = command->add_subcommand("keys", "the keys as a Markdown table");
-  keys->add_option("task", *task, "of the config files")->check(CLI::IsMember(registry<TaskKind>().names()));
+  CLI::App* keys = command->add_subcommand("keys", "print the keys as a Markdown table");
+  keys->add_option("task", *task, "task of the config files")
+      ->check(CLI::IsMember(registry<TaskKind>().names()));
   keys->callback([defaults] { fmt::print("{}", config_markdown(defaults())); });
 }
 

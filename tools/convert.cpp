@@ -10,7 +10,7 @@ namespace bonsai {
 void add_convert(CLI::App& program) {
   auto path = std::make_shared<std::string>();
   CLI::App* command = program.add_subcommand(
-      "convert", "rewrite a run or a checkpoint of an earlier version in the present format");
+      "convert", "rewrite a run or a checkpoint of an earlier version in the current format");
   command->add_option("path", *path, "run folder or checkpoint; its files are replaced")
       ->required()
       ->check(not_empty());

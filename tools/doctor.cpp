@@ -1,4 +1,4 @@
-// bonsai doctor: the processor, the kernels that were chosen, BLAS, threads: what works and what does not.
+// bonsai doctor: reports the processor, memory, threads, kernels, BLAS and CUDA found on this machine.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,7 +23,7 @@ std::string processor() {
 }  // namespace
 
 void add_doctor(CLI::App& program) {
-  program.add_subcommand("doctor", "what this program found on this machine")->callback([] {
+  program.add_subcommand("doctor", "report the processor and libraries of this machine")->callback([] {
     const CpuInfo& cpu = cpu_info();
     fmt::print("version     {}\n", BONSAI_VERSION);
     fmt::print("processor   {}\n", processor());

@@ -1,4 +1,4 @@
-// bonsai evaluate CHECKPOINT: the loss over all validation data, each target once.
+// bonsai evaluate CHECKPOINT: computes the loss over all validation data, with each target once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@ bool is_below(const fs::path& path, const fs::path& folder) {
   return std::mismatch(above.begin(), above.end(), below.begin(), below.end()).first == above.end();
 }
 
-// A checkpoint may come from anyone and name any file. One that does not lie below the run is opened only if
-// the checkpoint also records what must be in it.
+// A downloaded checkpoint may name any file. A file outside the run's folder is opened only if the checkpoint
+// records the identity of its data.
 void check_data_file(const LoadedModel& model, const fs::path& folder, const fs::path& file) {
   if (file.empty()) return;
   if (!model.checkpoint.records_data() && !is_below(file, folder))
@@ -30,7 +30,7 @@ void check_data_file(const LoadedModel& model, const fs::path& folder, const fs:
                                   model.checkpoint.file().string(), file.string()));
 }
 
-// The data that the run held back.
+// Prepares the data of the run.
 void prepare_own_data(const LoadedModel& model, const fs::path& path, RunConfig& config) {
   const Checkpoint& checkpoint = model.checkpoint;
   const fs::path named = fs::absolute(path), folder = fs::is_directory(named) ? named : named.parent_path();
@@ -52,7 +52,7 @@ void add_evaluate(CLI::App& program) {
     Device device;
   };
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = program.add_subcommand("evaluate", "validation loss of a trained model");
+  CLI::App* command = program.add_subcommand("evaluate", "compute the validation loss of a trained model");
   command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")
       ->required()
       ->check(not_empty());
@@ -60,9 +60,9 @@ void add_evaluate(CLI::App& program) {
       command
           ->add_option(
               "--data", a->data,
-              "a text file: the end of it is evaluated, data.validation_fraction of the run as in training")
+              "a text file; its end is evaluated, data.validation_fraction of it as in training")
           ->check(not_empty());
-  command->add_flag("--whole", a->whole, "all of that file, however short")->needs(data);
+  command->add_flag("--whole", a->whole, "evaluate the whole file of --data, even if short")->needs(data);
   add_device(*command, a->device);
   command->callback([a] {
     LoadedModel model(a->checkpoint, a->device);

@@ -1,4 +1,4 @@
-// bonsai generate CHECKPOINT: text from a trained model.
+// bonsai generate CHECKPOINT: generates text with a trained model.
 #include <fmt/format.h>
 
 #include "bonsai/framework/config/yaml.h"
@@ -14,23 +14,29 @@ void add_generate(CLI::App& program) {
     Device device;
   };
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = program.add_subcommand("generate", "write text with a trained model");
+  CLI::App* command = program.add_subcommand("generate", "generate text with a trained model");
   command->add_option("checkpoint", a->checkpoint, "run folder or checkpoint")
       ->required()
       ->check(not_empty());
   command->add_option("--prompt", a->prompt,
-                      "text to go on from, a line break where it is not given; or the source to answer");
-  command->add_option("--max-tokens", a->max_tokens, "tokens to write")->transform(whole_number(0));
-  command->add_option("--temperature", a->options.temperature, "0 always takes the most likely token")
-      ->check(number(between(0, 1e30)));
-  command->add_option("--top-k", a->options.top_k, "only the k most likely tokens; 0 for all")
+                      "text to continue, a line break by default; or the source to answer");
+  command->add_option("--max-tokens", a->max_tokens, "maximum number of new tokens")
       ->transform(whole_number(0));
   command
-      ->add_option("--top-p", a->options.top_p, "only the most likely tokens that together have this share")
+      ->add_option("--temperature", a->options.temperature,
+                   "temperature of sampling; 0 always takes the most likely token")
+      ->check(number(between(0, 1e30)));
+  command->add_option("--top-k", a->options.top_k, "keep only the k most likely tokens; 0 keeps all")
+      ->transform(whole_number(0));
+  command
+      ->add_option("--top-p", a->options.top_p,
+                   "keep the smallest set of most likely tokens with this total probability")
       ->check(number(between(1e-9, 1)));
-  command->add_option("--min-p", a->options.min_p, "only tokens with this share of the most likely one's")
+  command
+      ->add_option("--min-p", a->options.min_p,
+                   "keep tokens with at least this fraction of the highest probability")
       ->check(number(between(0, 1)));
-  command->add_option("--seed", a->options.seed, "of the choices")->transform(whole_number(0));
+  command->add_option("--seed", a->options.seed, "seed of sampling")->transform(whole_number(0));
   add_device(*command, a->device);
   command->callback([a] {
     LoadedModel model(a->checkpoint, a->device);

@@ -1,5 +1,5 @@
-// bonsai gradcheck CONFIG: the gradients of the whole model and of each layer in float64, against
-// differences. Without CONFIG: all checks of the op table, which holds the ops of one's own parts, too.
+// bonsai gradcheck CONFIG: compares the gradients of the whole model and of each layer with finite
+// differences in f64. Without CONFIG: runs all checks of the op table, which also has the ops of added parts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Tensor some_ids(const char* name, int64_t time, int64_t vocabulary, Device devic
   return from<int32_t>({1, time}, ids, device);
 }
 
-// Returns whether every row of the op passes; of all ops if the name is empty.
+// Returns whether all rows of the op, or of all ops if the name is empty, pass.
 bool check_ops(const std::string& op) {
   size_t checked = 0, failed = 0;
   std::vector<std::string> names;
@@ -57,21 +57,26 @@ void add_gradcheck(CLI::App& program) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command =
       program.add_subcommand("gradcheck", "check every gradient of a model and its layers, or of all ops");
-  CLI::Option* config = a->add_to(*command)->required(false)->description("YAML file; without it, all ops");
-  command->add_option("--layer", a->layer, "only this layer and those in it: block.0.mlp")
+  CLI::Option* config =
+      a->add_to(*command)->required(false)->description("YAML file; without it, all ops are checked");
+  command->add_option("--layer", a->layer, "check only this layer and its children: block.0.mlp")
       ->check(not_empty());
-  command->add_option("--full", a->options.in_full, "elements up to which a tensor is checked in each")
+  command
+      ->add_option("--full", a->options.in_full,
+                   "largest number of elements of a tensor that is checked in full")
       ->transform(whole_number(0));
-  command->add_option("--samples", a->options.samples, "elements checked of a larger one")
+  command->add_option("--samples", a->options.samples, "number of elements checked in a larger tensor")
       ->transform(whole_number(0));
   command
       ->add_option("--directions", a->options.directions,
-                   "random directions of a larger one, and of the whole model")
+                   "number of random directions for a larger tensor and for the whole model")
       ->transform(whole_number(1));
   command->add_option("--tokens", a->tokens, "length of the random sequence")->transform(whole_number(2));
   for (CLI::Option* option : command->get_options())
     if (option != config && option->get_name() != "--help") option->needs(config);
-  command->add_option("--op", a->op, "without a config: only this op")->check(not_empty())->excludes(config);
+  command->add_option("--op", a->op, "without a config: check only this op")
+      ->check(not_empty())
+      ->excludes(config);
   command->callback([a] {
     if (a->path.empty()) {
       if (!check_ops(a->op)) throw CLI::RuntimeError(1);
@@ -102,7 +107,7 @@ void add_gradcheck(CLI::App& program) {
     const int64_t time = std::min(a->tokens, keys.block_size);
     const Tensor ids = some_ids("gradcheck ids", time, keys.vocab_size, device);
     Context context{.training = true, .random = {.seed = 1}};
-    if (model->reads_source()) {  // one longer than the target, its last token padding
+    if (model->reads_source()) {  // one token longer than the target; the last one is padding
       const int64_t source = std::min(a->tokens + 1, keys.block_size);
       std::vector<int32_t> padding_mask(static_cast<size_t>(source), 1);
       padding_mask.back() = source == 1;

@@ -1,4 +1,5 @@
-// bonsai inspect CONFIG|CHECKPOINT: parameters, shapes, floating-point operations, memory.
+// bonsai inspect CONFIG|CHECKPOINT: prints parameters, shapes, floating-point operations and memory of a
+// model, or the attention weights of a trained one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 // Floating-point operations per token, forward and backward.
 double flops_per_token(const TransformerKeys& m, const ModelConfig& config, double total) {
-  const int64_t tables = m.n_encoder_layers > 0 ? 2 : 1;  // of learned positions
+  const int64_t tables = m.n_encoder_layers > 0 ? 2 : 1;  // number of tables of learned positions
   const auto embeddings =
       static_cast<double>(m.position == "learned" ? tables * config.block_size * m.d_model : 0) +
       static_cast<double>(m.tie_embeddings ? 0 : config.vocab_size * m.d_model);
@@ -47,7 +48,7 @@ void print_model(Model& model, const RunConfig& config) {
              (2 + state) * bytes / 1048576, config.optimizer.kind.name());
 }
 
-// Each query's weights as a row of shades, on one scale for the whole map: that of its largest weight.
+// Prints each query's weights as a row of shades. The largest weight of the map has the darkest shade.
 void print_heat_map(const std::string& title, const std::vector<std::string>& queries,
                     const std::vector<std::string>& keys, std::span<const double> weights) {
   constexpr const char* kShades[] = {" ", "\u2591", "\u2592", "\u2593", "\u2588"};
@@ -76,7 +77,7 @@ std::vector<std::string> tokens_of(const Tensor& ids, const Tokenizer& tokenizer
   return tokens;
 }
 
-// What the model is given for a text: with a source, the answer that it writes itself.
+// The input of the model for a text. If the text is a source, the decoder reads the generated answer.
 Batch reading(LoadedModel& model, const std::string& text) {
   const int64_t most = model.model->block_size();
   Batch batch = prompt_of(model, "--attention", text);
@@ -89,7 +90,7 @@ Batch reading(LoadedModel& model, const std::string& text) {
   return batch;
 }
 
-// Who attends to whom when the model reads this text.
+// Prints the attention weights of the model for this text.
 void print_attention(LoadedModel& model, const std::string& text, const std::string& layer, bool json) {
   const Batch batch = reading(model, text);
   std::map<std::string, Tensor> weights;
@@ -138,15 +139,16 @@ void add_inspect(CLI::App& program) {
   };
   auto a = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand(
-      "inspect", "parameters, shapes, operations and memory of a config or checkpoint");
+      "inspect", "print parameters, shapes, operations and memory of a config or checkpoint");
   a->add_to(*command);
   CLI::Option* attention =
-      command->add_option("--attention", a->text, "of a checkpoint: who attends to whom in this text")
+      command
+          ->add_option("--attention", a->text, "for a checkpoint: print the attention weights for this text")
           ->check(not_empty());
-  command->add_option("--layer", a->layer, "only this layer's: block.0.attention")
+  command->add_option("--layer", a->layer, "print only the weights of this layer: block.0.attention")
       ->needs(attention)
       ->check(not_empty());
-  command->add_flag("--json", a->json, "the weights as numbers")->needs(attention);
+  command->add_flag("--json", a->json, "print the weights as JSON")->needs(attention);
   command->callback([a] {
     const std::filesystem::path path(a->path);
     if (!std::filesystem::is_directory(path) && !is_checkpoint_file(path)) {

@@ -1,5 +1,4 @@
-// bonsai man and bonsai completion SHELL: a manual page and completions, from the commands and options
-// themselves.
+// bonsai man and bonsai completion SHELL: print a manual page and completions of all commands and options.
 #include <fmt/format.h>
 
 #include "bonsai/tools/command.h"
@@ -11,7 +10,7 @@ std::vector<CLI::App*> commands_of(CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// For troff: hyphens and backslashes are escaped, and no line begins with a request.
+// Escapes text for troff: hyphens, backslashes, and a leading . or ', which would begin a request.
 std::string roff(const std::string& text) {
   std::string out = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
   for (const char c : text) {
@@ -29,7 +28,7 @@ std::string options_manual(const CLI::App& app) {
   return text;
 }
 
-// `path`: the words before the command's own name.
+// `path` has the words before the command's name.
 std::string commands_manual(CLI::App& app, const std::string& path) {
   std::string text;
   for (CLI::App* command : commands_of(app)) {
@@ -49,8 +48,7 @@ std::string manual(CLI::App& program) {
                      commands_manual(program, ""), roff(program.get_footer()));
 }
 
-// Lines of a case statement, which bash and zsh read alike: the words before the cursor, and those that may
-// follow.
+// Lines of a case statement for bash and zsh, from the words before the cursor to those that may follow.
 std::string cases(CLI::App& app, const std::string& path) {
   std::string words, deeper;
   for (CLI::App* command : commands_of(app)) {
@@ -84,7 +82,7 @@ void add_man(CLI::App& program) {
 void add_completion(CLI::App& program) {
   auto shell = std::make_shared<std::string>();
   CLI::App* command = program.add_subcommand("completion", "print the completions of a shell");
-  command->add_option("shell", *shell, "which one")->required()->check(CLI::IsMember({"bash", "zsh"}));
+  command->add_option("shell", *shell, "the shell")->required()->check(CLI::IsMember({"bash", "zsh"}));
   command->callback([&program, shell] { fmt::print("{}", completion(program, *shell)); });
 }
 

@@ -7,9 +7,9 @@
 namespace bonsai {
 namespace {
 
-// The row as one step has it.
+// The values of a row per step.
 struct PerStep {
-  double calls, ms, share, gflops, gbytes;  // the last two a second; 0 where they are not known
+  double calls, ms, share, gflops, gbytes;  // the last two are per second, 0 if not known
 
   PerStep(const Profile& p, const Profile::Row& row)
       : calls(static_cast<double>(row.calls) / static_cast<double>(p.steps())),

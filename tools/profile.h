@@ -1,4 +1,4 @@
-// What a profile says, as a table, as JSON and as a trace for chrome://tracing or Perfetto.
+// Prints a profile as a table, as JSON, or as a trace for chrome://tracing or Perfetto.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 namespace bonsai {
 
-// One line a row, times and calls of one step.
+// Times and calls are means per step.
 std::string profile_table(const Profile& profile);
 nlohmann::ordered_json profile_json(const Profile& profile);
 // A JSON array of complete events: the parts of each step, the ops within them, the kernels within those.

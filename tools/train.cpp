@@ -1,4 +1,4 @@
-// bonsai train CONFIG: trains a model. bonsai train --resume RUN: goes on with a run.
+// bonsai train CONFIG: trains a model. bonsai train --resume RUN: resumes a run.
 #include <fmt/format.h>
 
 #include "bonsai/framework/config/yaml.h"
@@ -14,7 +14,7 @@ struct Arguments : ConfigArguments {
   bool resume = false, quiet = false, accept_new_data = false;
 };
 
-// The folder to write to; a resumed run without CONFIG takes the config from there.
+// Returns the folder to write to. A resumed run without CONFIG uses the config in this folder.
 RunFolder folder_of(Arguments& a) {
   if (a.resume && a.run.empty())
     a.run = a.out;
@@ -30,7 +30,7 @@ RunFolder folder_of(Arguments& a) {
   return folder;
 }
 
-// As a shell takes it for one word, and no program for an option.
+// Quotes text so that a shell reads it as one word and a program does not read it as an option.
 std::string word(std::string text) {
   if (text.starts_with('-')) text = "./" + text;
   constexpr std::string_view kPlain =
@@ -45,26 +45,26 @@ std::string word(std::string text) {
 
 void add_train(CLI::App& program) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = program.add_subcommand("train", "train a model from a YAML file, or go on with a run");
+  CLI::App* command = program.add_subcommand("train", "train a model from a YAML file, or resume a run");
   a->add_to(*command)->required(false);
-  command->add_option("--out", a->out, "run folder; runs/NAME-N where it is not given")->check(not_empty());
+  command->add_option("--out", a->out, "run folder; runs/NAME-N by default")->check(not_empty());
   CLI::Option* resume =
       command
           ->add_option("--resume", a->run,
-                       "go on with the run in this folder, with CONFIG or what it used; --set changes keys")
+                       "resume the run in this folder, with CONFIG or its own config; --set changes keys")
           ->type_name("RUN")
           ->expected(0, 1);
   command->add_flag("--accept-new-data", a->accept_new_data,
-                    "go on although the data has changed since the run began; the best loss starts anew");
-  command->add_flag("--quiet", a->quiet, "no progress on standard error");
+                    "resume although the data has changed since the run began; resets the best loss");
+  command->add_flag("--quiet", a->quiet, "print no progress");
   command->callback([a, resume, &program] {
     a->resume = resume->count() > 0;
     const RunFolder folder = folder_of(*a);
-    check_run_folder(folder, a->resume);  // before the data is read or made
+    check_run_folder(folder, a->resume);  // before the data is read or generated
     RunConfig config = a->load();
     const std::filesystem::path from = a->resume ? folder.newest() : "";
     prepare_data(config, from.empty() ? nullptr : Checkpoint(from).tokenizer());
-    check_memory(config);  // with the vocabulary of the data
+    check_memory(config);  // again, because the vocabulary size is known now
     const RunSummary summary = run_training(config, folder, a->resume, a->quiet, a->accept_new_data);
     const std::string path = summary.folder.path.string();
     fmt::print("{}\n", path);
