@@ -83,7 +83,8 @@ class ConfigFile {
   Document file_, document_;  // without and with the settings
 };
 
-// Reads a file, applies `KEY=VALUE` settings and loads the config. Throws a ConfigError that lists all mistakes.
+// Reads a file, applies `KEY=VALUE` settings and loads the config. Throws a ConfigError that lists all
+// mistakes.
 template <class Config>
 Config load_config(const std::filesystem::path& path, const std::vector<std::string>& settings = {},
                    Config config = {}) {
