@@ -68,7 +68,8 @@ TEST(BlindQuery, TheLayersGradientsAreThoseOfTheBatchWithoutIt) {
         MultiHeadAttention layer{&root, "attention", c};
         const auto through = [&](int64_t time) {
           Weights weights;
-          Context context{.padding_mask = masked({1, 1, 0, 0}, time), .weights = capture ? &weights : nullptr};
+          Context context{.padding_mask = masked({1, 1, 0, 0}, time),
+                          .weights = capture ? &weights : nullptr};
           const Tensor x = slice(random_tensor({2, 4, 16}, dtype), 1, 0, time);
           const auto all = with_gradients(
               layer, [&] { return slice(layer(x, x, x, context), 1, 0, 3); },
@@ -90,12 +91,14 @@ TEST(BlindQuery, TheDecodersGradientsAreThoseOfTheBatchWithoutIt) {
     for (const char* position : {"learned", "sinusoidal", "rope", "rope_interleaved", "alibi", "none"})
       for (const bool capture : {false, true}) {
         TinyRun run({fmt::format("trainer.dtype={}", name_of(dtype)),
-                     fmt::format("model.position={}", position), "model.attention.window=2", "model.n_layers=2",
-                     "model.n_heads=4", "model.attention.n_kv_heads=2", "model.init_std=0.3", "model.dropout=0"});
+                     fmt::format("model.position={}", position), "model.attention.window=2",
+                     "model.n_layers=2", "model.n_heads=4", "model.attention.n_kv_heads=2",
+                     "model.init_std=0.3", "model.dropout=0"});
         Trainer trainer(run.config);
         const auto through = [&](int64_t time) {
           Weights weights;
-          Context context{.padding_mask = masked({1, 1, 0, 0}, time), .weights = capture ? &weights : nullptr};
+          Context context{.padding_mask = masked({1, 1, 0, 0}, time),
+                          .weights = capture ? &weights : nullptr};
           const Tensor ids = slice(tensor({2, 4}, {1, 5, 2, 7, 3, 3, 0, 6}, DType::i32), 1, 0, time),
                        targets = tensor({2, 3}, {5, 2, 7, 3, 0, 6}, DType::i32);
           return with_gradients(
@@ -163,7 +166,8 @@ TEST(Positions, TheLastQueriesAreTheLastRowsOfTheFullPass) {
         }
 }
 
-// By ops, step by step: the projections, then the norm, then the turn; a scale of one's own; what the cache keeps.
+// By ops, step by step: the projections, then the norm, then the turn; a scale of one's own; what the cache
+// keeps.
 TEST(Positions, HeadsAreNormalisedThenTurnedAndKeysAreKeptSo) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const bool interleaved : {false, true}) {
@@ -241,7 +245,8 @@ TEST(GroupedHeads, ALayersHeadsReadTheirOwnValues) {
     }
 }
 
-// Head h reads key/value head h / 2: as a layer of four, whose heads 0 and 1, and 2 and 3, have the same weights.
+// Head h reads key/value head h / 2: as a layer of four, whose heads 0 and 1, and 2 and 3, have the same
+// weights.
 TEST(GroupedHeads, ALayerIsOneWithItsKeyAndValueHeadsRepeatedInBlocks) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const char* position : {"none", "rope", "rope_interleaved", "alibi"})
@@ -313,7 +318,8 @@ TEST(Capture, LookingAtTheWeightsChangesNothingInTraining) {
     }
 }
 
-// How much a forward and backward pass through one head takes at most, beside what there was, in tables of scores.
+// How much a forward and backward pass through one head takes at most, beside what there was, in tables of
+// scores.
 double tables_taken(int64_t time, Weights* weights) {
   Module root;
   MultiHeadAttention layer{

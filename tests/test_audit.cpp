@@ -29,10 +29,11 @@ struct Planted {
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t i = 0; i < queries; ++i)
         for (int64_t j = 0; j < time; ++j) {
-          const bool padding = c.padding_mask && !ignores_padding && i != careless && at(c.padding_mask, b * time + j) == 0;
+          const bool padding =
+              c.padding_mask && !ignores_padding && i != careless && at(c.padding_mask, b * time + j) == 0;
           const Tensor& own = outputs ? c.output_segment_ids : c.segment_ids;
-          const bool other =
-              c.segment_ids && !ignores_documents && i != careless && at(own, b * queries + i) != at(c.segment_ids, b * time + j);
+          const bool other = c.segment_ids && !ignores_documents && i != careless &&
+                             at(own, b * queries + i) != at(c.segment_ids, b * time + j);
           mask.push_back((causal && !outputs && j > i + diagonal) || padding || other ? hidden : 0);
         }
     const Tensor q = outputs
@@ -127,8 +128,8 @@ TEST(Audit, AScaleThatDoesNotReachTheScoresProvesNothing) {
   const AuditReport report = leak_audit(
       "deaf",
       [](const Tensor& x, const AuditConditions& c) {
-        return Planted{.hidden = -1e9}(x,
-                                       {.attention_scale = 1, .padding_mask = c.padding_mask, .segment_ids = c.segment_ids});
+        return Planted{.hidden = -1e9}(
+            x, {.attention_scale = 1, .padding_mask = c.padding_mask, .segment_ids = c.segment_ids});
       },
       6, 4);
   EXPECT_NE(report.text().find("the attention scale x 1e+05 changes no output"), std::string::npos)
@@ -182,13 +183,14 @@ TEST(Audit, AFiniteMaskInTheDecodersAttentionIsFound) {
 // Whatever padding is said to hide, it must leave the rest to be seen.
 TEST(Audit, PaddingThatHidesEverythingProvesNothing) {
   const AuditReport report = leak_audit(
-      "blind", [](const Tensor& x, const AuditConditions& c) { return c.padding_mask ? tanh(x) : Planted{}(x, c); },
-      6, 4);
+      "blind",
+      [](const Tensor& x, const AuditConditions& c) { return c.padding_mask ? tanh(x) : Planted{}(x, c); }, 6,
+      4);
   EXPECT_NE(report.text().find("which is no padding"), std::string::npos) << report.text();
 }
 
-// All leaks and no others, whether positions are asked one by one or together; of nine, four are asked: the first and
-// the last, and two between. The last cannot see its future, but padding.
+// All leaks and no others, whether positions are asked one by one or together; of nine, four are asked: the
+// first and the last, and two between. The last cannot see its future, but padding.
 TEST(Audit, FewPositionsAtATimeGiveTheSameLeaks) {
   const auto leaks = [](const Planted& planted, int64_t tokens, const std::string& end) {
     const AuditReport report = leak_audit("planted", planted, 9, 4, DType::f32,
@@ -202,12 +204,14 @@ TEST(Audit, FewPositionsAtATimeGiveTheSameLeaks) {
   };
   const auto pairs = [](const std::vector<std::pair<int, int>>& of, const char* why) {
     std::vector<std::string> all;
-    for (const auto& [p, t] : of) all.push_back(fmt::format("position {} depends on position {}, which {}", p, t, why));
+    for (const auto& [p, t] : of)
+      all.push_back(fmt::format("position {} depends on position {}, which {}", p, t, why));
     return all;
   };
   const Planted next{.diagonal = 2}, padding{.ignores_padding = true}, segment_ids{.ignores_documents = true};
   for (const int64_t tokens : {1, 20, 10000}) {
-    EXPECT_EQ(leaks(next, tokens, "later"), pairs({{0, 1}, {0, 2}, {2, 3}, {2, 4}, {5, 6}, {5, 7}}, "comes later"));
+    EXPECT_EQ(leaks(next, tokens, "later"),
+              pairs({{0, 1}, {0, 2}, {2, 3}, {2, 4}, {5, 6}, {5, 7}}, "comes later"));
     EXPECT_EQ(leaks(next, tokens, "(with padding)"), leaks(next, 10000, "(with padding)"));
     // All before position 8 are padding; of those before position 2, what the seed draws.
     EXPECT_EQ(leaks(padding, tokens, "is padding"),
@@ -222,7 +226,8 @@ TEST(Audit, FewPositionsAtATimeGiveTheSameLeaks) {
 // B58
 TEST(Audit, ADependenceOnAnotherPositionIsFoundWhereverItIs) {
   const auto audit = [](const std::function<Tensor(const Tensor&)>& f) {
-    return position_wise_audit("layer", [&](const Tensor& x, const AuditConditions&) { return f(x); }, 64, 3, 16);
+    return position_wise_audit(
+        "layer", [&](const Tensor& x, const AuditConditions&) { return f(x); }, 64, 3, 16);
   };
   EXPECT_EQ(audit([](const Tensor& x) { return tanh(x); }).text(), "audit layer: passed (64 positions)\n");
   const auto shifted = [](const Tensor& x, int64_t by) {  // y[t] = x[t] + x[t + by], with 0 beyond the end
@@ -230,15 +235,18 @@ TEST(Audit, ADependenceOnAnotherPositionIsFoundWhereverItIs) {
     return add(x, concat({rest, zeros({x.size(0), by, 3})}, 1));
   };
   for (const int64_t by : {1, 4, 32, 63})
-    EXPECT_EQ(audit([&](const Tensor& x) { return shifted(x, by); }).text(),
-              fmt::format("audit layer: FAILED (64 positions)\n  the inputs at {} of 64 positions change outputs at other "
-                          "positions, that at {} first\n",
-                          64 - by, by));
+    EXPECT_EQ(
+        audit([&](const Tensor& x) { return shifted(x, by); }).text(),
+        fmt::format(
+            "audit layer: FAILED (64 positions)\n  the inputs at {} of 64 positions change outputs at other "
+            "positions, that at {} first\n",
+            64 - by, by));
   EXPECT_EQ(audit([](const Tensor& x) { return zeros_like(x); }).text(),
             "audit layer: proves nothing (64 positions)\n  no output depends on any input\n");
 }
 
-// Positions that are spread evenly always include the first and the last; with few of them these are the extremes.
+// Positions that are spread evenly always include the first and the last; with few of them these are the
+// extremes.
 TEST(Audit, TheFirstAndTheLastPositionAreAlwaysAsked) {
   for (const int64_t positions : {2, 3, 4, 9})
     for (const int64_t careless : {0, 8}) {

@@ -51,7 +51,8 @@ TEST(Bench, AProfileAddsUpAndItsTraceIsOneArrayOfCompleteEvents) {
     EXPECT_GE(e["dur"].get<double>(), 0);
     updates += e["name"] == "adamw" && e["cat"] == "kernel";
   }
-  EXPECT_EQ(updates, 20) << "a trace is of the first ten steps; what decays and what does not are updated apart";
+  EXPECT_EQ(updates, 20)
+      << "a trace is of the first ten steps; what decays and what does not are updated apart";
   const Outcome table = p.run({"bench", "tiny.yaml", "--steps", "2", "--profile"});
   for (const char* word : {"backward  linear", "GFLOP/s", "GB/s", "(outside ops)", "100.0 %"})
     EXPECT_NE(table.out.find(word), std::string::npos) << table.out;

@@ -98,8 +98,9 @@ TEST(Cache, PaddingAndDocumentsHoldForCachedKeysToo) {
     Trained trained(settings);
     Context nothing;
     const Tensor free = trained.model()(ids, nothing);
-    for (const Context& said : {Context{.padding_mask = left_and_right}, Context{.segment_ids = two_documents},
-                                Context{.padding_mask = left_and_right, .segment_ids = two_documents}}) {
+    for (const Context& said :
+         {Context{.padding_mask = left_and_right}, Context{.segment_ids = two_documents},
+          Context{.padding_mask = left_and_right, .segment_ids = two_documents}}) {
       Context whole = said;
       EXPECT_GT(relative_error(trained.model()(ids, whole), free), 1e-3) << settings[0];
       for (const std::vector<int64_t>& split :
@@ -109,7 +110,8 @@ TEST(Cache, PaddingAndDocumentsHoldForCachedKeysToo) {
   }
 }
 
-// Beside others, a row is what it is alone without its padding; its positions are only shifted where they are relative.
+// Beside others, a row is what it is alone without its padding; its positions are only shifted where they are
+// relative.
 TEST(Cache, APaddedRowIsWhatItIsAlone) {
   for (const auto& settings : kModels) {
     const bool absolute = settings[0].ends_with("learned") || settings[0].ends_with("sinusoidal");
@@ -213,7 +215,8 @@ TEST(PositionWise, EveryShippedKindOfModelPassesTheAuditOfItsPasses) {
       const std::string audit = audit_of(settings);
       expect_in(audit, "PASSED");
       expect_in(audit, "audit it, block.0.mlp by itself: passed (8 positions)\n");
-      expect_in(audit, "audit it, passes with the key/value cache: passed (8 tokens, one and five per pass)\n");
+      expect_in(audit,
+                "audit it, passes with the key/value cache: passed (8 tokens, one and five per pass)\n");
     }
 }
 
@@ -226,7 +229,9 @@ TEST(PositionWise, ALayerThatMixesPositionsUndeclaredIsRefusedByAuditAndTraining
       expect_in(audit, "audit it: passed (");
       expect_in(audit, "audit it, block.0.mlp by itself: FAILED (8 positions)\n");
       expect_in(audit, "of 8 positions change outputs at other positions, that at 0 first\n");
-      expect_in(audit, "if block.0.mlp is meant to, declare `bool position_wise() const override { return false; }`");
+      expect_in(
+          audit,
+          "if block.0.mlp is meant to, declare `bool position_wise() const override { return false; }`");
       expect_in(audit, "audit it, passes with the key/value cache: FAILED (");
     }
   const Folder folder;
@@ -250,23 +255,35 @@ TEST(PositionWise, ADeclaredOneTrainsAndItsTextIsThatOfTheFullForward) {
   const std::vector<int32_t> ids = some_ids(8);
   const auto rows = greedy(trained.model(), reshape(ids_of(ids), {2, 4}), 12);
   for (size_t r = 0; r < 2; ++r) {
-    std::vector<int32_t> row(ids.begin() + 4 * static_cast<int64_t>(r), ids.begin() + 4 * static_cast<int64_t>(r) + 4);
+    std::vector<int32_t> row(ids.begin() + 4 * static_cast<int64_t>(r),
+                             ids.begin() + 4 * static_cast<int64_t>(r) + 4);
     const std::vector<int32_t> plain = plain_text(trained.model(), row);
     row.insert(row.end(), rows[r].begin(), rows[r].end());
     EXPECT_EQ(row, plain);
   }
   KeyValueCache cache(16);
   Context context{.cache = &cache};
-  expect_in(error_of([&] { trained.model()(ids_of(ids), context); }), "[transformer] model.mlp mixing is not position-wise");
+  expect_in(error_of([&] { trained.model()(ids_of(ids), context); }),
+            "[transformer] model.mlp mixing is not position-wise");
 }
 
 TEST(PositionWise, WithASourceTooTextIsThatOfTheFullForward) {
   register_mixing_once();
   for (const char* mlp : {"mixing", "numbered", "feed_forward"}) {
     Module root;
-    Transformer model{&root, "", {.vocab_size = 20, .block_size = 16, .n_layers = 2, .n_encoder_layers = 1, .n_heads = 2, .d_model = 8, .mlp = mlp, .init_std = 0.5}};
+    Transformer model{&root,
+                      "",
+                      {.vocab_size = 20,
+                       .block_size = 16,
+                       .n_layers = 2,
+                       .n_encoder_layers = 1,
+                       .n_heads = 2,
+                       .d_model = 8,
+                       .mlp = mlp,
+                       .init_std = 0.5}};
     const Source source{.ids = ids_of(some_ids(5))};
-    EXPECT_EQ(generate(model, {3, 1}, 12, {.temperature = 0}, {}, source), plain_text(model, {3, 1}, source)) << mlp;
+    EXPECT_EQ(generate(model, {3, 1}, 12, {.temperature = 0}, {}, source), plain_text(model, {3, 1}, source))
+        << mlp;
     const auto reports = audit_model("it", model.config(), DType::f32, AuditExtent::quick);
     EXPECT_TRUE(passed(reports)) << text(reports);
     EXPECT_EQ(reports.size(), model.cacheable() ? 5u : 4u);
@@ -278,11 +295,15 @@ TEST(PositionWise, SiblingsAreFoundByTheAudit) {
   expect_in(audit_of({"model.mlp=mixing", "model.mlp.later=true"}), "which comes later");
   const std::string length = audit_of({"model.mlp=mixing", "model.mlp.by_length=true"});
   expect_in(length, "audit it: passed (");
-  expect_in(length, "passes without the key/value cache: FAILED (8 tokens, one and five per pass)\n  in passes of 1, the logits of the tokens from position 1 on differ by");
+  expect_in(length,
+            "passes without the key/value cache: FAILED (8 tokens, one and five per pass)\n  in passes of 1, "
+            "the logits of the tokens from position 1 on differ by");
   expect_in(audit_of({"model.mlp=numbered"}), "PASSED");
   const std::string numbered = audit_of({"model.mlp=numbered", "model.mlp.by_context=false"});
   expect_in(numbered, "block.0.mlp by itself: passed");
-  expect_in(numbered, "passes with the key/value cache: FAILED (8 tokens, one and five per pass)\n  in passes of 1, the logits of the tokens from position 1 on differ by");
+  expect_in(numbered,
+            "passes with the key/value cache: FAILED (8 tokens, one and five per pass)\n  in passes of 1, "
+            "the logits of the tokens from position 1 on differ by");
   expect_in(numbered, "a layer must count positions from context.first_position");
 }
 

@@ -49,7 +49,8 @@ TEST(Gradcheck, WrongIsWrongAndRoundingIsFloatNoiseForEveryRow) {
     const auto off = gradcheck(
         row.name(), [&](In in) { return passed_back_times(row.call(in), 1.001); }, inputs);
     EXPECT_FALSE(off.passed()) << row.name();
-    for (const auto& t : off.tensors) EXPECT_TRUE(t.fault == GradcheckFailure::wrong || t.all_zero) << off.text();
+    for (const auto& t : off.tensors)
+      EXPECT_TRUE(t.fault == GradcheckFailure::wrong || t.all_zero) << off.text();
     const auto rounded = [&](In in) {
       const Tensor y = row.call(in), f32 = y.detach().to(DType::f32).to(DType::f64);
       return record("rounded", {y}, f32, {}, NoArgs{},
@@ -71,7 +72,9 @@ TEST(Gradcheck, ASlopeThatDiffersToTheLeftAndToTheRightIsAKink) {
   const auto beside = gradcheck("beside", [](In in) { return relu(in[0]); },
                                 {tensor({3}, {1e-3, -1.5e-3, 1e-5}, DType::f64)});
   EXPECT_TRUE(beside.passed()) << beside.text();
-  EXPECT_NE(beside.text().find("3 of 3 elements; 3 of these agree only with another difference step)"), std::string::npos) << beside.text();
+  EXPECT_NE(beside.text().find("3 of 3 elements; 3 of these agree only with another difference step)"),
+            std::string::npos)
+      << beside.text();
 }
 
 TEST(Gradcheck, AFunctionThatIsNotDeterministicIsNamedSo) {
@@ -85,7 +88,8 @@ TEST(Gradcheck, AFunctionThatIsNotDeterministicIsNamedSo) {
   EXPECT_NE(report.text().find("not deterministic: the same inputs gave"), std::string::npos)
       << report.text();
   for (const auto& t : report.tensors)
-    EXPECT_TRUE(t.error <= report.tolerance || t.fault == GradcheckFailure::not_deterministic) << report.text();
+    EXPECT_TRUE(t.error <= report.tolerance || t.fault == GradcheckFailure::not_deterministic)
+        << report.text();
 }
 
 TEST(Gradcheck, ABackwardThatIsNotDeterministicIsNamedSo) {
@@ -103,7 +107,8 @@ TEST(Gradcheck, ABackwardThatIsNotDeterministicIsNamedSo) {
 
 // sqrt(x^2) at 0 has a value, and 0/0 for a gradient.
 TEST(Gradcheck, AGradientThatIsNotANumberIsNamedSo) {
-  const auto report = gradcheck("root", [](In in) { return sqrt(mul(in[0], in[0])); }, {tensor({3}, {1, 0, -1}, DType::f64)});
+  const auto report =
+      gradcheck("root", [](In in) { return sqrt(mul(in[0], in[0])); }, {tensor({3}, {1, 0, -1}, DType::f64)});
   EXPECT_FALSE(report.passed());
   EXPECT_EQ(faults_of(report), std::vector{GradcheckFailure::not_finite}) << report.text();
   EXPECT_TRUE(report.not_deterministic.empty()) << report.text();
@@ -114,8 +119,11 @@ TEST(Gradcheck, WhatDependsOnNothingIsNoProof) {
   EXPECT_FALSE(gradcheck("constant", constant, {x34()}).passed());
   EXPECT_FALSE(taylor("constant", constant, {x34()}).passed());
   // Beside something that does depend, a gradient that is zero as the differences are is right.
-  EXPECT_TRUE(gradcheck("one of two", [](In in) { return add(scale(in[0], 0), tanh(in[1])); }, {x34(), x34()}).passed());
-  EXPECT_FALSE(gradcheck("severed", [](In in) { return add(tanh(in[0].detach()), tanh(in[1])); }, {x34(), random_tensor({3, 4}, DType::f64, 2)}).passed());
+  EXPECT_TRUE(gradcheck("one of two", [](In in) { return add(scale(in[0], 0), tanh(in[1])); }, {x34(), x34()})
+                  .passed());
+  EXPECT_FALSE(gradcheck("severed", [](In in) { return add(tanh(in[0].detach()), tanh(in[1])); },
+                         {x34(), random_tensor({3, 4}, DType::f64, 2)})
+                   .passed());
 }
 
 // B57: relu left of its kink, a ReLU layer that is dead, and one dead input beside one that is not.
@@ -127,11 +135,13 @@ TEST(Gradcheck, AZeroThatAgreesIsNamedAsNoProof) {
   EXPECT_EQ(dead.text(), "gradcheck relu: PROVES NOTHING (1 ops, 0 layers, 1 tensors, 1 of 1 elements)\n"
                          "  [relu] input 0 f64(1)" + line);
   EXPECT_TRUE(gradcheck("relu", relu_of, {tensor({2}, {-1, -2}, DType::f64)}).proves_nothing());
-  const auto beside = gradcheck("one of two", [](In in) { return add(scale(in[0], 0), tanh(in[1])); }, {x34(), x34()});
+  const auto beside =
+      gradcheck("one of two", [](In in) { return add(scale(in[0], 0), tanh(in[1])); }, {x34(), x34()});
   EXPECT_TRUE(beside.passed()) << beside.text();
   EXPECT_NE(beside.text().find("  [scale] input 0 f64(3,4)" + line), std::string::npos) << beside.text();
   // A zero that does not agree is wrong, and is not called a zero that agrees.
-  const auto severed = gradcheck("severed", [](In in) { return scale(passed_back_times(in[0], 0), 2); }, {x34()});
+  const auto severed =
+      gradcheck("severed", [](In in) { return scale(passed_back_times(in[0], 0), 2); }, {x34()});
   EXPECT_FALSE(severed.passed() || severed.proves_nothing());
   EXPECT_EQ(severed.text().find("prove nothing"), std::string::npos) << severed.text();
 }
@@ -147,9 +157,11 @@ TEST(Gradcheck, WhatNoOpReadsIsSaidInAnErrorAndInAZero) {
   EXPECT_NE(wrong.find("; no recorded op reads it, as if it were detached\n"), std::string::npos) << wrong;
   const auto unused = [&](In in) { return linear(in[0], layer.weight->value); };
   const std::string zero = gradcheck("unused", unused, {x34()}, layer.parameters()).text();
-  EXPECT_NE(zero.find("  mine.bias f64(2): gradient and differences are all zero; they agree, but prove nothing; no "
-                      "recorded op reads it\n"),
-            std::string::npos)
+  EXPECT_NE(
+      zero.find(
+          "  mine.bias f64(2): gradient and differences are all zero; they agree, but prove nothing; no "
+          "recorded op reads it\n"),
+      std::string::npos)
       << zero;
 }
 
@@ -193,7 +205,8 @@ TEST(Gradcheck, ADirectionSeesEveryElement) {
   EXPECT_FALSE(report.passed()) << report.text();
 }
 
-// B12: views of other layouts are checked as well as dense copies, and upstream gradients of slices reach an op.
+// B12: views of other layouts are checked as well as dense copies, and upstream gradients of slices reach an
+// op.
 TEST(Gradcheck, TransposedAndSlicedInputs) {
   const Tensor x = random_tensor({3, 5}, DType::f64), w = random_tensor({4, 2}, DType::f64);
   EXPECT_TRUE(gradcheck("sigmoid of a transpose",
@@ -351,13 +364,17 @@ TEST(CheckModel, FindsTheLayerWhoseBackwardIsWrong) {
 TEST(CheckModel, FindsALayerOfOnesOwnInAModel) {
   register_cubed();
   Module root({.dtype = DType::f64});
-  Transformer transformer{&root, "", {.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 8, .mlp = "cubed"}};
+  Transformer transformer{
+      &root,
+      "",
+      {.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 8, .mlp = "cubed"}};
   const Tensor ids = tensor({1, 4}, {0, 3, 6, 2}, DType::i32);
   const ModelCheck check = check_model("transformer", transformer, ids, {});
   std::vector<std::string> failed;
   for (const auto& r : check.reports)
     if (!r.passed()) failed.push_back(r.name);
-  EXPECT_EQ(failed, (std::vector<std::string>{"transformer", "block.0", "block.0.mlp", "block.1", "block.1.mlp"}));
+  EXPECT_EQ(failed,
+            (std::vector<std::string>{"transformer", "block.0", "block.0.mlp", "block.1", "block.1.mlp"}));
   EXPECT_TRUE(check.in_directions_alone.empty()) << check.text();
   // What a config says last counts.
   TransformerConfig config = transformer.config();
@@ -371,9 +388,12 @@ TEST(CheckModel, FindsALayerOfOnesOwnInAModel) {
 
 TEST(CheckModel, ChecksAttentionAsALayer) {
   Module root({.dtype = DType::f64});
-  Transformer transformer{&root, "", {.vocab_size = 7, .block_size = 6, .n_layers = 1, .n_heads = 2, .d_model = 8}};
+  Transformer transformer{
+      &root, "", {.vocab_size = 7, .block_size = 6, .n_layers = 1, .n_heads = 2, .d_model = 8}};
   const Tensor ids = tensor({1, 4}, {0, 3, 6, 2}, DType::i32);
-  const auto attention = [&] { return check_model("transformer", transformer, ids, {}, {.layer = "block.0.attention"}).reports.at(0); };
+  const auto attention = [&] {
+    return check_model("transformer", transformer, ids, {}, {.layer = "block.0.attention"}).reports.at(0);
+  };
   EXPECT_EQ(attention().name, "block.0.attention");
   EXPECT_TRUE(attention().passed()) << attention().text();
   EXPECT_TRUE(attention().ops.contains("scaled_dot_product_attention"));

@@ -345,7 +345,8 @@ TEST(Config, ReadsFilesAndSaysWhyItCannot) {
 }
 
 TEST(Config, WhatAFileSaysIsShownEscapedAndShort) {  // B76
-  for (const char* text : {"model: {d_model: \"\\e[2J\\n\\x9b1m\"}\n", "\"\\e[2J\\n\\x9b1m\": 1\n", "model: {\"\\e[2J\\n\\x9b1m\": 1}\n"})
+  for (const char* text : {"model: {d_model: \"\\e[2J\\n\\x9b1m\"}\n", "\"\\e[2J\\n\\x9b1m\": 1\n",
+                           "model: {\"\\e[2J\\n\\x9b1m\": 1}\n"})
     try {
       load(text);
       FAIL() << text;

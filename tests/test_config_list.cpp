@@ -63,16 +63,18 @@ TEST(ConfigList, SettingsReplaceTheListOrAKeyOfAnItem) {
   EXPECT_EQ(loaded(two, {"line.points.1.step=9"}), "2a 9a ");
   EXPECT_EQ(loaded(two, {"line.points.2.step=9"}),
             "--set line.points.2.step=9: is in a list that has no item of this number");
-  EXPECT_EQ(loaded(two, {"line.points=[{step: x}]"}),
-            "--set line.points=[{step: x}]:1:15: line.points.0.step is 'x'; it must be a whole number, at least 0");
+  EXPECT_EQ(
+      loaded(two, {"line.points=[{step: x}]"}),
+      "--set line.points=[{step: x}]:1:15: line.points.0.step is 'x'; it must be a whole number, at least 0");
   EXPECT_NE(loaded(two, {"line.points=[{step: 7"}).find("not YAML"), std::string::npos);
 }
 
 TEST(ConfigList, ErrorsNameTheItemAndItsPlace) {
   EXPECT_EQ(loaded("line: {points: [{step: 2}, {step: -1}]}"),
             "f.yaml:1:35: line.points.1.step is '-1'; it must be a whole number, at least 0");
-  EXPECT_EQ(loaded("line:\n  points:\n    - stpe: 2\n"),
-            "f.yaml:3:7: line.points.0.stpe is not a key of line.points.0; did you mean step? (known: step, name)");
+  EXPECT_EQ(
+      loaded("line:\n  points:\n    - stpe: 2\n"),
+      "f.yaml:3:7: line.points.0.stpe is not a key of line.points.0; did you mean step? (known: step, name)");
   EXPECT_EQ(loaded("line: {points: [3]}"),
             "f.yaml:1:17: line.points.0 is '3'; it must be a section with keys of its own");
   EXPECT_EQ(loaded("line: {points: {step: 2}}"),
@@ -97,9 +99,11 @@ TEST(ConfigList, IsPrintedAsYamlInOneLine) {
   EXPECT_EQ(dump_config(config_keys(d)),
             "line:\n  points: [{step: 2, name: \"b: c\"}, {step: 1, name: a}]\nsize: 3\n");
   EXPECT_EQ(loaded(dump_config(config_keys(d))), "2b: c 1a ");
-  EXPECT_NE(explain_config(config_keys(d)).find("* line.points  [{step: 2, name: \"b: c\"}"), std::string::npos);
-  EXPECT_NE(config_markdown(config_keys(d)).find("| `line.points[].step` | `1` | at least 0 | where \\| it is |"),
+  EXPECT_NE(explain_config(config_keys(d)).find("* line.points  [{step: 2, name: \"b: c\"}"),
             std::string::npos);
+  EXPECT_NE(
+      config_markdown(config_keys(d)).find("| `line.points[].step` | `1` | at least 0 | where \\| it is |"),
+      std::string::npos);
   const auto schema = nlohmann::json::parse(config_schema(config_keys<Drawing>()));
   const auto points = schema["properties"]["line"]["properties"]["points"];
   EXPECT_EQ(points["type"], "array");

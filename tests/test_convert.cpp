@@ -8,7 +8,9 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Old : Program {
-  Old() { fs::copy(BONSAI_SOURCE_DIR "/tests/fixtures/format_1", folder / "run", fs::copy_options::recursive); }
+  Old() {
+    fs::copy(BONSAI_SOURCE_DIR "/tests/fixtures/format_1", folder / "run", fs::copy_options::recursive);
+  }
 };
 
 // "train_loss" and "val_loss" of the lines of metrics.jsonl, in their order.
@@ -16,18 +18,22 @@ std::vector<double> losses(const fs::path& path) {
   std::vector<double> all;
   std::istringstream lines(contents(path));
   for (std::string line; std::getline(lines, line);)
-    if (const size_t at = line.find("_loss\":"); at != line.npos) all.push_back(std::stod(line.substr(at + 7)));
+    if (const size_t at = line.find("_loss\":"); at != line.npos)
+      all.push_back(std::stod(line.substr(at + 7)));
   return all;
 }
 
 TEST(Convert, AnOldFileIsRefusedWithTheCommandThatRewritesIt) {
   const Old p;
   for (const char* command : {"inspect", "evaluate", "generate"})
-    expect_failure(p.run({command, "run"}), 1, {"was written by an earlier version; bonsai convert rewrites it"});
+    expect_failure(p.run({command, "run"}), 1,
+                   {"was written by an earlier version; bonsai convert rewrites it"});
   const Outcome o = p.run({"train", "--resume", "run"});
   EXPECT_EQ(o.status, 2);
-  for (const char* words : {"model.deviation is not a key of model; it is called init_std now", "it is called attention.logit_softcap now",
-                            "trainer.accumulation is not a key of trainer; it is called gradient_accumulation now"})
+  for (const char* words :
+       {"model.deviation is not a key of model; it is called init_std now",
+        "it is called attention.logit_softcap now",
+        "trainer.accumulation is not a key of trainer; it is called gradient_accumulation now"})
     EXPECT_NE(o.err.find(words), o.err.npos) << words << " is not in " << o.err;
 }
 

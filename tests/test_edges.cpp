@@ -36,7 +36,8 @@ TEST(LayerNorm, ALargeMeanCostsNoDigits) {
   }
 }
 
-// The mean of squares less the square of the mean, both from the first element, cancels where that element lies far off.
+// The mean of squares less the square of the mean, both from the first element, cancels where that element
+// lies far off.
 TEST(LayerNorm, AFirstElementFarFromTheOthersCostsNoDigits) {
   constexpr int64_t kWidth = 4096;
   std::vector<double> x(kWidth), weight(kWidth, 1);
@@ -46,7 +47,8 @@ TEST(LayerNorm, AFirstElementFarFromTheOthersCostsNoDigits) {
   for (const double v : x) mean += v / kWidth;
   for (const double v : x) variance += (v - mean) * (v - mean) / kWidth;
   for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 1e-13}, std::pair{DType::f32, 1e-6}}) {
-#ifdef __SANITIZE_ADDRESS__  // keeps g++ from vectorising the sums; one sum of 4096 terms has fewer digits in f32
+#ifdef __SANITIZE_ADDRESS__
+    // It keeps g++ from vectorising the sums, and one sum of 4096 terms has fewer digits in f32.
     if (dtype == DType::f32) continue;
 #endif
     const Tensor y = layer_norm(row(x, dtype), tensor({kWidth}, weight, dtype), {}, 0);
@@ -74,7 +76,8 @@ const std::pair<const char*, Norm> kNorms[] = {
     {"rms_norm", [](const Tensor& x, const Tensor& w, double eps) { return rms_norm(x, w, eps); }},
     {"layer_norm", [](const Tensor& x, const Tensor& w, double eps) { return layer_norm(x, w, {}, eps); }}};
 
-// The norm of the row times `size`, and its gradients; that of x times `size`, as it shrinks when the row grows.
+// The norm of the row times `size`, and its gradients; that of x times `size`, as it shrinks when the row
+// grows.
 std::vector<Tensor> norm_of(const Norm& norm, DType dtype, std::vector<double> of, double size, double eps) {
   const auto n = static_cast<int64_t>(of.size());
   for (double& x : of) x *= size;
@@ -114,7 +117,8 @@ TEST(Norms, HugeAndTinyRowsHaveTheGradientsOfOthers) {
         }
 }
 
-// What scaling must not change: eps counts as before, a constant row stays 0, NaN and infinity are not hidden.
+// What scaling must not change: eps counts as before, a constant row stays 0, NaN and infinity are not
+// hidden.
 TEST(Norms, RowsOfOneSizeAndEpsAreTakenAsTheyAre) {
   for (const auto& [name, norm] : kNorms) {
     SCOPED_TRACE(name);

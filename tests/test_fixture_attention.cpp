@@ -54,8 +54,10 @@ void check_multi_head(Fixture& f, DType dtype) {
     Tape tape;
     const ReferenceCase c = f.inputs(tape, dtype);
     Module root({.dtype = dtype});
-    const auto width = static_cast<int64_t>(c.number("embed_dim", 0)), heads = static_cast<int64_t>(c.number("num_heads", 0));
-    MultiHeadAttention layer{&root, "attention", {.d_model = width, .n_heads = heads, .causal = f.setting("causal") == "True"}};
+    const auto width = static_cast<int64_t>(c.number("embed_dim", 0)),
+               heads = static_cast<int64_t>(c.number("num_heads", 0));
+    MultiHeadAttention layer{
+        &root, "attention", {.d_model = width, .n_heads = heads, .causal = f.setting("causal") == "True"}};
     Linear* packed[] = {&layer.query, &layer.key, &layer.value};
     for (int i = 0; i < 3; ++i) {
       copy_into(third(c["in_proj_weight"].detach(), i), packed[i]->weight->value);
@@ -81,7 +83,8 @@ void check_multi_head(Fixture& f, DType dtype) {
     f.expect("grad.out_proj.bias", layer.output.bias->grad, dtype);
     f.expect("grad.in_proj_weight",
              concat({layer.query.weight->grad, layer.key.weight->grad, layer.value.weight->grad}, 0), dtype);
-    f.expect("grad.in_proj_bias", concat({layer.query.bias->grad, layer.key.bias->grad, layer.value.bias->grad}, 0), dtype);
+    f.expect("grad.in_proj_bias",
+             concat({layer.query.bias->grad, layer.key.bias->grad, layer.value.bias->grad}, 0), dtype);
   }
 }
 

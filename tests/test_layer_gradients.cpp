@@ -34,7 +34,8 @@ Context training() {
   Context c;
   c.training = true;
   c.random = {.seed = 7, .step = 3};
-  c.source = {.ids = tensor({2, 3}, {1, 2, 4, 4, 0, 6}, DType::i32), .padding_mask = tensor({2, 3}, {1, 1, 1, 1, 0, 0}, DType::i32)};
+  c.source = {.ids = tensor({2, 3}, {1, 2, 4, 4, 0, 6}, DType::i32),
+              .padding_mask = tensor({2, 3}, {1, 1, 1, 1, 0, 0}, DType::i32)};
   return c;
 }
 
@@ -48,7 +49,10 @@ Context training_with_features() {
 // A Layer of one input.
 template <class T, class Config>
 LayerCase one_input(std::string layer, std::string variant, Tensor x, Config config) {
-  return {std::move(layer), std::move(variant), {std::move(x)}, [config](Module& root, auto& owner) -> DifferentiableFunction {
+  return {std::move(layer),
+          std::move(variant),
+          {std::move(x)},
+          [config](Module& root, auto& owner) -> DifferentiableFunction {
             auto made = std::make_unique<T>(&root, "layer", config);
             T* made_layer = made.get();
             owner.push_back(std::move(made));
@@ -61,7 +65,8 @@ LayerCase one_input(std::string layer, std::string variant, Tensor x, Config con
           }};
 }
 
-LayerCase multi_head(std::string variant, MultiHeadAttentionConfig c, int64_t queries, int64_t keys, bool weights = false) {
+LayerCase multi_head(std::string variant, MultiHeadAttentionConfig c, int64_t queries, int64_t keys,
+                     bool weights = false) {
   const int64_t d_key = c.d_key ? c.d_key : c.d_model, d_value = c.d_value ? c.d_value : c.d_model;
   return {"MultiHeadAttention", std::move(variant),
           {input({2, queries, c.d_model}), input({2, keys, d_key}, 2), input({2, keys, d_value}, 3)},
@@ -90,35 +95,90 @@ std::vector<LayerCase> layer_cases() {
   std::vector<LayerCase> all = {
       one_input<Linear>("Linear", "", x, LinearConfig{.in = 6, .out = 4}),
       one_input<Linear>("Linear", "no bias", x, LinearConfig{.in = 6, .out = 6, .bias = false}),
-      one_input<Embedding>("Embedding", "", tensor({2, 3}, {0, 4, 4, 1, 2, 4}, DType::i32), EmbeddingConfig{.entries = 5, .width = 3}),
+      one_input<Embedding>("Embedding", "", tensor({2, 3}, {0, 4, 4, 1, 2, 4}, DType::i32),
+                           EmbeddingConfig{.entries = 5, .width = 3}),
       one_input<LayerNorm>("LayerNorm", "", x, LayerNormConfig{.width = 6}),
       one_input<LayerNorm>("LayerNorm", "no bias", x, LayerNormConfig{.width = 6, .bias = false}),
       one_input<RMSNorm>("RMSNorm", "", x, RMSNormConfig{.width = 6}),
       one_input<Dropout>("Dropout", "", x, DropoutConfig{.p = 0.3}),
       one_input<LearnedPositions>("LearnedPositions", "", x, PositionConfig{.block_size = 5, .width = 6}),
-      one_input<SinusoidalPositions>("SinusoidalPositions", "", x, PositionConfig{.block_size = 7, .width = 6}),
-      one_input<FeedForward>("FeedForward", "", x, FeedForwardConfig{.d_model = 6, .dropout = 0.2, .init_std = 0.5, .output_init_std = 0.5}),
-      one_input<FeedForward>("FeedForward", "silu, no bias", x,
-                             FeedForwardConfig{.d_model = 6, .d_hidden = 5, .activation = "silu", .bias = false, .init_std = 0.5}),
+      one_input<SinusoidalPositions>("SinusoidalPositions", "", x,
+                                     PositionConfig{.block_size = 7, .width = 6}),
+      one_input<FeedForward>(
+          "FeedForward", "", x,
+          FeedForwardConfig{.d_model = 6, .dropout = 0.2, .init_std = 0.5, .output_init_std = 0.5}),
+      one_input<FeedForward>(
+          "FeedForward", "silu, no bias", x,
+          FeedForwardConfig{
+              .d_model = 6, .d_hidden = 5, .activation = "silu", .bias = false, .init_std = 0.5}),
       one_input<Block>("Block", "", x, block_config(2, true, "layer_norm")),
       one_input<Block>("Block", "rms_norm", x, block_config(3, false, "rms_norm")),
-      one_input<Block>("Block", "with a source, which has padding", x, block_config(2, true, "layer_norm", true)),
-      one_input<SwiGLU>("SwiGLU", "", x, SwiGLUConfig{.d_model = 6, .d_hidden = 5, .bias = true, .init_std = 0.5}),
+      one_input<Block>("Block", "with a source, which has padding", x,
+                       block_config(2, true, "layer_norm", true)),
+      one_input<SwiGLU>("SwiGLU", "", x,
+                        SwiGLUConfig{.d_model = 6, .d_hidden = 5, .bias = true, .init_std = 0.5}),
       multi_head("grouped heads, rope, qk_norm",
-                 {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .causal = true, .position = "rope", .qk_norm = true, .init_std = 0.5}, 4, 4),
-      multi_head("interleaved rope, window", {.d_model = 8, .n_heads = 2, .causal = true, .window = 2, .position = "rope_interleaved", .init_std = 0.5}, 4, 4),
+                 {.d_model = 8,
+                  .n_heads = 4,
+                  .n_kv_heads = 2,
+                  .causal = true,
+                  .position = "rope",
+                  .qk_norm = true,
+                  .init_std = 0.5},
+                 4, 4),
+      multi_head("interleaved rope, window",
+                 {.d_model = 8,
+                  .n_heads = 2,
+                  .causal = true,
+                  .window = 2,
+                  .position = "rope_interleaved",
+                  .init_std = 0.5},
+                 4, 4),
       multi_head("alibi, soft cap, one key/value head",
-                 {.d_model = 6, .n_heads = 3, .n_kv_heads = 1, .causal = true, .position = "alibi", .logit_softcap = 1.5, .init_std = 0.5}, 4, 4),
+                 {.d_model = 6,
+                  .n_heads = 3,
+                  .n_kv_heads = 1,
+                  .causal = true,
+                  .position = "alibi",
+                  .logit_softcap = 1.5,
+                  .init_std = 0.5},
+                 4, 4),
       multi_head("self-attention sizes", {.d_model = 6, .n_heads = 2, .causal = true, .init_std = 0.5}, 4, 4),
-      multi_head("cross-attention", {.d_model = 6, .n_heads = 3, .d_key = 4, .d_value = 5, .init_std = 0.5, .output_init_std = 0.5}, 3, 5),
+      multi_head(
+          "cross-attention",
+          {.d_model = 6, .n_heads = 3, .d_key = 4, .d_value = 5, .init_std = 0.5, .output_init_std = 0.5}, 3,
+          5),
       multi_head("cross-attention to a source with padding",
-                 {.d_model = 6, .n_heads = 3, .n_kv_heads = 1, .cross = true, .qk_norm = true, .init_std = 0.5, .output_init_std = 0.5}, 4, 3),
+                 {.d_model = 6,
+                  .n_heads = 3,
+                  .n_kv_heads = 1,
+                  .cross = true,
+                  .qk_norm = true,
+                  .init_std = 0.5,
+                  .output_init_std = 0.5},
+                 4, 3),
       multi_head("no bias, dropout",
-                 {.d_model = 6, .n_heads = 2, .causal = true, .bias = false, .output_bias = false, .attention_dropout = 0.3, .residual_dropout = 0.2, .init_std = 0.5},
+                 {.d_model = 6,
+                  .n_heads = 2,
+                  .causal = true,
+                  .bias = false,
+                  .output_bias = false,
+                  .attention_dropout = 0.3,
+                  .residual_dropout = 0.2,
+                  .init_std = 0.5},
                  4, 4),
       multi_head("one of two ranks",
-                 {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .causal = true, .position = "alibi", .qk_norm = true, .attention_dropout = 0.3, .init_std = 0.5,
-                  .output_init_std = 0.5, .model_parallel_size = 2, .rank = 1},
+                 {.d_model = 8,
+                  .n_heads = 4,
+                  .n_kv_heads = 2,
+                  .causal = true,
+                  .position = "alibi",
+                  .qk_norm = true,
+                  .attention_dropout = 0.3,
+                  .init_std = 0.5,
+                  .output_init_std = 0.5,
+                  .model_parallel_size = 2,
+                  .rank = 1},
                  4, 4),
       multi_head("with weights", {.d_model = 6, .n_heads = 2, .causal = true, .init_std = 0.5}, 4, 4, true),
   };
@@ -149,18 +209,32 @@ std::vector<LayerCase> layer_cases() {
                      };
                    }});
   const Tensor ids = tensor({2, 5}, {0, 3, 3, 1, 6, 2, 2, 5, 4, 0}, DType::i32);
-  const TransformerConfig tiny{.vocab_size = 7, .block_size = 6, .n_layers = 2, .n_heads = 2, .d_model = 4, .dropout = 0.1, .init_std = 0.4};
+  const TransformerConfig tiny{.vocab_size = 7,
+                               .block_size = 6,
+                               .n_layers = 2,
+                               .n_heads = 2,
+                               .d_model = 4,
+                               .dropout = 0.1,
+                               .init_std = 0.4};
   TransformerConfig other = tiny;
   TransformerConfig llama = tiny;
-  llama.attention = MultiHead{{.n_kv_heads = 1}}, llama.norm = "rms_norm", llama.position = "rope", llama.mlp = "swiglu", llama.bias = false;
+  llama.attention = MultiHead{{.n_kv_heads = 1}}, llama.norm = "rms_norm", llama.position = "rope",
+  llama.mlp = "swiglu", llama.bias = false;
   all.push_back(one_input<Transformer>("Transformer", "Llama's shape", ids, llama));
   TransformerConfig reader = tiny;
   reader.n_encoder_layers = 2, reader.n_layers = 1;
   all.push_back(one_input<Transformer>("Transformer", "with an encoder", ids, reader));
   for (const bool alone : {false, true})
-    all.push_back({alone ? "Stack" : "Encoder", "", {ids}, [alone](Module& root, auto& owner) -> DifferentiableFunction {
-                     StackConfig c{.block_size = 6, .n_layers = 2, .position = "learned", .block = block_config(2, false, "layer_norm")};
-                     auto token = std::make_unique<Embedding>(&root, "token", EmbeddingConfig{.entries = 7, .width = 6, .init_std = 0.5});
+    all.push_back({alone ? "Stack" : "Encoder",
+                   "",
+                   {ids},
+                   [alone](Module& root, auto& owner) -> DifferentiableFunction {
+                     StackConfig c{.block_size = 6,
+                                   .n_layers = 2,
+                                   .position = "learned",
+                                   .block = block_config(2, false, "layer_norm")};
+                     auto token = std::make_unique<Embedding>(
+                         &root, "token", EmbeddingConfig{.entries = 7, .width = 6, .init_std = 0.5});
                      Embedding* table = token.get();
                      owner.push_back(std::move(token));
                      Stack* stack = nullptr;
@@ -168,13 +242,16 @@ std::vector<LayerCase> layer_cases() {
                      if (alone)
                        owner.push_back(std::unique_ptr<Module>(stack = new Stack(&root, "stack", c)));
                      else
-                       owner.push_back(std::unique_ptr<Module>(encoder = new Encoder(&root, "encoder", *table, c)));
+                       owner.push_back(
+                           std::unique_ptr<Module>(encoder = new Encoder(&root, "encoder", *table, c)));
                      return [=](const std::vector<Tensor>& in) {
                        Context context = training();
-                       return encoder ? (*encoder)(in[0], context) : stack->trunk(stack->embed(*table, in[0], context), context);
+                       return encoder ? (*encoder)(in[0], context)
+                                      : stack->trunk(stack->embed(*table, in[0], context), context);
                      };
                    }});
-  other.norm = "rms_norm", other.position = "sinusoidal", other.tie_embeddings = false, other.bias = false, other.mlp = Keys<FeedForwardConfig>{{.activation = "gelu"}};
+  other.norm = "rms_norm", other.position = "sinusoidal", other.tie_embeddings = false, other.bias = false,
+  other.mlp = Keys<FeedForwardConfig>{{.activation = "gelu"}};
   all.push_back(one_input<Transformer>("Transformer", "", ids, tiny));
   all.push_back(one_input<Transformer>("Transformer", "rms_norm, sinusoidal, untied, no bias", ids, other));
   return all;
@@ -203,7 +280,8 @@ TEST(LayerGradients, EveryLayerHasACase) {
     const std::string text((std::istreambuf_iterator<char>(in)), {});
     for (std::sregex_iterator at(text.begin(), text.end(), declared), end; at != end; ++at, ++found) {
       const std::string name = (*at)[1];
-      const bool abstract = name == "Layer" || name == "Position" || name == "Model" || name == "AttentionLayer";
+      const bool abstract =
+          name == "Layer" || name == "Position" || name == "Model" || name == "AttentionLayer";
       EXPECT_TRUE(abstract || covered.count(name)) << name << " of " << file.path().filename();
     }
   }

@@ -18,8 +18,13 @@ TEST(Transformer, ComputedPositionsCostWhatIsAskedOfThem) {
   const auto logits = [](int64_t block_size, int64_t shorter) {
     Module root;
     Transformer model{&root,
-                  "",
-                  {.vocab_size = 5, .block_size = block_size, .n_layers = 1, .n_heads = 2, .d_model = 8, .position = "sinusoidal"}};
+                      "",
+                      {.vocab_size = 5,
+                       .block_size = block_size,
+                       .n_layers = 1,
+                       .n_heads = 2,
+                       .d_model = 8,
+                       .position = "sinusoidal"}};
     Context context;
     for (int64_t time = 1; time <= shorter; ++time) model(zeros({1, time}, DType::i32), context);
     return model(tensor({1, 6}, {0, 1, 2, 3, 4, 0}, DType::i32), context);
@@ -29,11 +34,14 @@ TEST(Transformer, ComputedPositionsCostWhatIsAskedOfThem) {
   EXPECT_TRUE(same_bits(logits(6, 5), right)) << "a table that grew is another one";
 }
 
-TransformerConfig tiny() { return {.vocab_size = 10, .block_size = 8, .n_layers = 2, .n_heads = 2, .d_model = 8}; }
+TransformerConfig tiny() {
+  return {.vocab_size = 10, .block_size = 8, .n_layers = 2, .n_heads = 2, .d_model = 8};
+}
 
 Tensor ids(const Shape& shape, int64_t vocabulary) {
   std::vector<double> values(static_cast<size_t>(shape.elements()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * 7 % static_cast<size_t>(vocabulary));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<double>(i * 7 % static_cast<size_t>(vocabulary));
   return tensor(shape, values, DType::i32);
 }
 
@@ -42,8 +50,13 @@ TEST(Module, ParametersAreNamedByWhereTheyStand) {
   Transformer transformer{&root, "", tiny()};
   EXPECT_EQ(transformer.parameters().front()->path, "token.weight");
   EXPECT_EQ(transformer.parameter("block.1.attention.query.weight").value.shape(), (Shape{8, 8}));
-  EXPECT_NE(error_of([&] { transformer.parameter("block.2.norm_1.weight"); }).find("no parameter"), std::string::npos);
-  EXPECT_NE(error_of([&] { Linear again{&root, "token", {}}; Linear twice{&root, "token", {}}; }).find("two children"), std::string::npos);
+  EXPECT_NE(error_of([&] { transformer.parameter("block.2.norm_1.weight"); }).find("no parameter"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              Linear again{&root, "token", {}};
+              Linear twice{&root, "token", {}};
+            }).find("two children"),
+            std::string::npos);
 }
 
 // B72: names are looked up, not searched for, among thousands of blocks.
@@ -53,9 +66,14 @@ TEST(Module, ANameIsFreeAgainOnceItsModuleIsGone) {
   const Linear second{&root, "second", {}};
   first.reset();
   const Linear again{&root, "first", {}};
-  EXPECT_EQ(root.children(), (std::vector<Module*>{const_cast<Linear*>(&second), const_cast<Linear*>(&again)}));
+  EXPECT_EQ(root.children(),
+            (std::vector<Module*>{const_cast<Linear*>(&second), const_cast<Linear*>(&again)}));
   EXPECT_NE(error_of([&] { Linear twice{&root, "first", {}}; }).find("two children"), std::string::npos);
-  EXPECT_NE(error_of([&] { Linear twice{&root, "first", {}}; }).find("two children"), std::string::npos) << "still";
+  EXPECT_NE(error_of([&] {
+              Linear twice{&root, "first", {}};
+            }).find("two children"),
+            std::string::npos)
+      << "still";
 }
 
 TEST(Module, FirstWeightsDependOnSeedAndPathAlone) {
@@ -82,7 +100,8 @@ TEST(Module, AFloat64TwinHasTheSameWeights) {
 // B08 (d): a tied table is one parameter.
 TEST(Transformer, ATiedTableIsCountedOnce) {
   Module root;
-  Transformer transformer{&root, "", {.vocab_size = 65, .block_size = 8, .n_layers = 1, .n_heads = 2, .d_model = 16}};
+  Transformer transformer{
+      &root, "", {.vocab_size = 65, .block_size = 8, .n_layers = 1, .n_heads = 2, .d_model = 16}};
   std::vector<Parameter*> tables;
   for (Parameter* p : transformer.parameters())
     if (p->value.shape() == Shape{65, 16}) tables.push_back(p);
@@ -131,7 +150,8 @@ TEST(Transformer, SettingsAreChecked) {
       Module root;
       Transformer transformer{&root, "", c};
     });
-    for (const std::string& word : words) EXPECT_NE(error.find(word), std::string::npos) << word << " is not in: " << error;
+    for (const std::string& word : words)
+      EXPECT_NE(error.find(word), std::string::npos) << word << " is not in: " << error;
   };
   refused([](auto& c) { c.d_model = 10, c.n_heads = 3; }, {"d_model 10 is not divisible by n_heads 3"});
   refused([](auto& c) { c.n_heads = 0; }, {"n_heads is 0", "at least 1"});
@@ -144,25 +164,38 @@ TEST(Transformer, SettingsAreChecked) {
   refused([](auto& c) { c.dropout = -0.1; }, {"dropout is -0.1", "from 0 to 1"});
   refused([](auto& c) { c.dropout = NAN; }, {"dropout is nan"});
   refused([](auto& c) { c.norm_eps = -1; }, {"norm_eps is -1"});
-  refused([](auto& c) { c.mlp = Keys<FeedForwardConfig>{{.activation = "swish"}}; }, {"mlp.activation is 'swish'", "gelu_tanh"});
+  refused([](auto& c) { c.mlp = Keys<FeedForwardConfig>{{.activation = "swish"}}; },
+          {"mlp.activation is 'swish'", "gelu_tanh"});
   refused([](auto& c) { c.norm = "batch"; }, {"norm is 'batch'", "rms_norm"});
   refused([](auto& c) { c.position = "rope2"; }, {"position is 'rope2'", "learned"});
   refused([](auto& c) { c.n_encoder_layers = -1; }, {"n_encoder_layers is -1", "at least 0"});
-  refused([](auto& c) { c.n_encoder_layers = 1, c.position = "alibi"; }, {"position alibi", "an encoder needs another"});
+  refused([](auto& c) { c.n_encoder_layers = 1, c.position = "alibi"; },
+          {"position alibi", "an encoder needs another"});
   refused([](auto& c) { c.n_heads = 0, c.dropout = 2; }, {"n_heads is 0", "dropout is 2"});  // all at once
-  refused([](auto& c) { c.d_model = int64_t{1} << 40, c.n_heads = 1, c.vocab_size = int64_t{1} << 40; }, {"bytes"});
+  refused([](auto& c) { c.d_model = int64_t{1} << 40, c.n_heads = 1, c.vocab_size = int64_t{1} << 40; },
+          {"bytes"});
 }
 
 TEST(Layers, SettingsAreCheckedInEveryLayer) {
   Module root;
   EXPECT_NE(error_of([&] { Linear l(&root, "a", {.in = 0, .out = 3}); }).find("in is 0"), std::string::npos);
-  EXPECT_NE(error_of([&] { Embedding l(&root, "b", {.entries = 3, .width = -2}); }).find("width is -2"), std::string::npos);
+  EXPECT_NE(error_of([&] { Embedding l(&root, "b", {.entries = 3, .width = -2}); }).find("width is -2"),
+            std::string::npos);
   EXPECT_NE(error_of([&] { LayerNorm l(&root, "c", {.width = 0}); }).find("width is 0"), std::string::npos);
   EXPECT_NE(error_of([&] { RMSNorm l(&root, "d", {.width = 0}); }).find("width is 0"), std::string::npos);
   EXPECT_NE(error_of([&] { Dropout l(&root, "e", {.p = 1.01}); }).find("dropout is 1.01"), std::string::npos);
-  EXPECT_NE(error_of([&] { LearnedPositions l(&root, "f", {.block_size = 0, .width = 4}); }).find("block_size is 0"), std::string::npos);
-  EXPECT_NE(error_of([&] { MultiHeadAttention l(&root, "g", {.d_model = 10, .n_heads = 3}); }).find("d_model 10 is not divisible by n_heads 3"), std::string::npos);
-  EXPECT_NE(error_of([&] { FeedForward l(&root, "h", {.d_model = 4, .activation = "no"}); }).find("activation is 'no'"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              LearnedPositions l(&root, "f", {.block_size = 0, .width = 4});
+            }).find("block_size is 0"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              MultiHeadAttention l(&root, "g", {.d_model = 10, .n_heads = 3});
+            }).find("d_model 10 is not divisible by n_heads 3"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              FeedForward l(&root, "h", {.d_model = 4, .activation = "no"});
+            }).find("activation is 'no'"),
+            std::string::npos);
 }
 
 TEST(Layers, ErrorsNameTheParameterAndTheLayer) {
@@ -188,7 +221,10 @@ TEST(Transformer, ASequenceLongerThanTheBlockIsRefused) {
     EXPECT_NE(error.find("9 tokens"), std::string::npos) << error;
     EXPECT_NE(error.find("block_size 8"), std::string::npos) << error;
     context.first_position = 7;
-    EXPECT_NE(error_of([&] { transformer(ids({1, 2}, 10), context); }).find("block_size 8"), std::string::npos);
+    EXPECT_NE(error_of([&] {
+                transformer(ids({1, 2}, 10), context);
+              }).find("block_size 8"),
+              std::string::npos);
   }
 }
 
@@ -198,7 +234,9 @@ TEST(Transformer, IdsOutsideTheVocabularyAreRefused) {
   Context context;
   EXPECT_NO_THROW(transformer(tensor({1, 2}, {9, 0}, DType::i32), context));
   for (double bad : {10.0, -1.0}) {
-    const std::string error = error_of([&] { transformer(tensor({1, 3}, {1, bad, 2}, DType::i32), context); });
+    const std::string error = error_of([&] {
+      transformer(tensor({1, 3}, {1, bad, 2}, DType::i32), context);
+    });
     EXPECT_NE(error.find("position 1"), std::string::npos) << error;
     EXPECT_NE(error.find("[0, 10)"), std::string::npos) << error;
   }
@@ -228,7 +266,8 @@ TEST(Transformer, NoPositionSeesItsFuture) {
   Transformer transformer{&root, "", tiny()};
   Context context;
   std::vector<double> a = {1, 2, 3, 4, 5, 6, 7, 8}, b = {1, 2, 3, 4, 9, 0, 0, 3};
-  const Tensor x = transformer(tensor({1, 8}, a, DType::i32), context), y = transformer(tensor({1, 8}, b, DType::i32), context);
+  const Tensor x = transformer(tensor({1, 8}, a, DType::i32), context),
+               y = transformer(tensor({1, 8}, b, DType::i32), context);
   EXPECT_TRUE(same_bits(slice(reshape(x, {8, 10}), 0, 0, 4), slice(reshape(y, {8, 10}), 0, 0, 4)));
   EXPECT_FALSE(same_bits(slice(reshape(x, {8, 10}), 0, 4, 8), slice(reshape(y, {8, 10}), 0, 4, 8)));
 }
@@ -248,13 +287,21 @@ TEST(Transformer, BitsDoNotDependOnTheNumberOfThreads) {
     for (Parameter* p : transformer.parameters()) all.push_back(p->grad.copy());
     return all;
   };
-  const TransformerConfig prime{.vocab_size = 101, .block_size = 67, .n_layers = 2, .n_heads = 3, .d_model = 93, .d_hidden = 211, .dropout = 0.1};
-  const TransformerConfig round{.vocab_size = 65, .block_size = 64, .n_layers = 2, .n_heads = 4, .d_model = 128};
+  const TransformerConfig prime{.vocab_size = 101,
+                                .block_size = 67,
+                                .n_layers = 2,
+                                .n_heads = 3,
+                                .d_model = 93,
+                                .d_hidden = 211,
+                                .dropout = 0.1};
+  const TransformerConfig round{
+      .vocab_size = 65, .block_size = 64, .n_layers = 2, .n_heads = 4, .d_model = 128};
   for (const auto& [config, shape] : {std::pair{prime, Shape{7, 67}}, std::pair{round, Shape{12, 64}}}) {
     const auto one = run(1, config, shape);
     for (int count : {2, 3}) {
       const auto many = run(count, config, shape);
-      for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(same_bits(one[i], many[i])) << count << " threads, tensor " << i;
+      for (size_t i = 0; i < one.size(); ++i)
+        EXPECT_TRUE(same_bits(one[i], many[i])) << count << " threads, tensor " << i;
     }
   }
 }
@@ -272,72 +319,33 @@ TEST(Positions, SinusoidsAreThoseOfThePaper) {
   }
 }
 
-// B34: dropout and its scale, in the layer and inside attention.
-TEST(Dropout, KeepsItsPromises) {
-  Module root;
-  Dropout half{&root, "half", {.p = 0.5}}, all{&root, "all", {.p = 1}}, tenth{&root, "tenth", {.p = 0.1}}, none{&root, "none", {}};
-  const Tensor x = random_tensor({100}, DType::f32);
-  Context evaluation, training{.training = true, .random = {.seed = 1}};
-  EXPECT_TRUE(same_bits(half(x, evaluation), x));  // (a)
-  EXPECT_TRUE(same_bits(half(x, evaluation), x));
-  EXPECT_EQ(evaluation.random.call, 0);
-
-  const Result dropped = differentiate([&](const auto& in) { return all(in[0], training); }, {x});  // (b)
-  for (double v : dropped.y.values()) EXPECT_EQ(v, 0);
-  for (double v : dropped.gradients[0].values()) EXPECT_EQ(v, 0);
-
-  const int64_t n = 1000000;  // (c)
-  const Result r = differentiate([&](const auto& in) { return tenth(in[0], training); }, {full({n}, 1)}, full({n}, 1));
-  double total = 0;
-  for (float v : r.y.span<float>()) {
-    ASSERT_TRUE(v == 0 || v == 1.1111112f) << v;
-    total += v;
-  }
-  EXPECT_NEAR(total / n, 1, 0.002);
-  EXPECT_TRUE(same_bits(r.y, r.gradients[0]));
-
-  const Result zero = differentiate([&](const auto& in) { return half(in[0], training); }, {zeros({1000})}, full({1000}, 1));  // (d)
-  int kept = 0;
-  for (double g : zero.gradients[0].values()) {
-    ASSERT_TRUE(g == 0 || g == 2);
-    kept += g == 2;
-  }
-  EXPECT_NEAR(kept, 500, 80);
-
-  const uint16_t before = training.random.call;  // (e)
-  EXPECT_TRUE(same_bits(none(x, training), x));
-  EXPECT_EQ(training.random.call, before);
-}
-
-TEST(Dropout, EveryCallAndStepDropsOtherElementsAndACopyReplays) {
-  Module root;
-  Dropout half{&root, "half", {.p = 0.5}};
-  const Tensor x = full({64}, 1);
-  Context c{.training = true, .random = {.seed = 1}};
-  Context replay = c, later = c;
-  later.random.step = 1;
-  const Tensor first = half(x, c), second = half(x, c);
-  EXPECT_FALSE(same_bits(first, second));
-  EXPECT_TRUE(same_bits(first, half(x, replay)));
-  EXPECT_TRUE(same_bits(second, half(x, replay)));
-  EXPECT_FALSE(same_bits(first, half(x, later)));
-}
-
 // The fused op and the composed path drop the same weights.
 TEST(MultiHeadAttention, BothPathsAgreeUnderDropoutAndMasks) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const bool causal : {false, true})
       for (const double p : {0.0, 0.4, 1.0}) {
         Module root({.dtype = dtype});
-        MultiHeadAttention layer{&root, "attention",
-                                 {.d_model = 12, .n_heads = 3, .d_key = 5, .d_value = 7, .causal = causal,
-                                  .attention_dropout = p, .residual_dropout = p / 2, .init_std = 0.4, .output_init_std = 0.4}};
-        const std::vector<Tensor> in = {random_tensor({2, 4, 12}, dtype), random_tensor({2, 6, 5}, dtype, 2), random_tensor({2, 6, 7}, dtype, 3)};
+        MultiHeadAttention layer{&root,
+                                 "attention",
+                                 {.d_model = 12,
+                                  .n_heads = 3,
+                                  .d_key = 5,
+                                  .d_value = 7,
+                                  .causal = causal,
+                                  .attention_dropout = p,
+                                  .residual_dropout = p / 2,
+                                  .init_std = 0.4,
+                                  .output_init_std = 0.4}};
+        const std::vector<Tensor> in = {random_tensor({2, 4, 12}, dtype), random_tensor({2, 6, 5}, dtype, 2),
+                                        random_tensor({2, 6, 7}, dtype, 3)};
         const auto through = [&](bool weights) {
           Context c{.training = true, .random = {.seed = 3}};
           for (Parameter* p : layer.parameters()) p->zero_gradient();
           const Result r = differentiate(
-              [&](const auto& x) { return weights ? layer.with_weights(x[0], x[1], x[2], c).output : layer(x[0], x[1], x[2], c); }, in);
+              [&](const auto& x) {
+                return weights ? layer.with_weights(x[0], x[1], x[2], c).output : layer(x[0], x[1], x[2], c);
+              },
+              in);
           std::vector<Tensor> tensors = r.gradients;
           tensors.push_back(r.y);
           for (Parameter* p : layer.parameters()) tensors.push_back(p->grad.copy());
@@ -348,7 +356,8 @@ TEST(MultiHeadAttention, BothPathsAgreeUnderDropoutAndMasks) {
           double size = 0;
           for (double v : composed[i].values()) size = std::max(size, std::abs(v));
           const double tolerance = dtype == DType::f64 ? 1e-12 : 2e-5;
-          EXPECT_LE(relative_error(fused[i], composed[i]) * size, tolerance * std::max(size, 1e-3)) << i << " p " << p;
+          EXPECT_LE(relative_error(fused[i], composed[i]) * size, tolerance * std::max(size, 1e-3))
+              << i << " p " << p;
         }
       }
 }
@@ -358,19 +367,32 @@ TEST(MultiHeadAttention, InputsThatDoNotFitAreRefused) {
   MultiHeadAttention layer{&root, "attention", {.d_model = 4, .n_heads = 2}};
   Context c;
   const Tensor q = zeros({2, 3, 4});
-  EXPECT_NE(error_of([&] { layer(q, zeros({2, 5, 4}), zeros({2, 6, 4}), c); }).find("do not fit"), std::string::npos);
-  EXPECT_NE(error_of([&] { layer(q, zeros({3, 5, 4}), zeros({3, 5, 4}), c); }).find("do not fit"), std::string::npos);
-  EXPECT_NE(error_of([&] { layer(q, zeros({2, 5, 3}), zeros({2, 5, 4}), c); }).find("attention.key.weight"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              layer(q, zeros({2, 5, 4}), zeros({2, 6, 4}), c);
+            }).find("do not fit"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              layer(q, zeros({3, 5, 4}), zeros({3, 5, 4}), c);
+            }).find("do not fit"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              layer(q, zeros({2, 5, 3}), zeros({2, 5, 4}), c);
+            }).find("attention.key.weight"),
+            std::string::npos);
 }
 
 // B67: the operand, the axes that it should have, and what to do.
 TEST(Axes, AnErrorNamesTheOperandAndItsAxes) {
-  const auto expect = [](const std::string& error, const std::function<void()>& f) { EXPECT_EQ(error_of(f), error); };
-  const Tensor two = zeros({5, 4}), three = zeros({1, 5, 4}), four = zeros({1, 1, 5, 4}), one = zeros({4}), scalar = zeros({});
+  const auto expect = [](const std::string& error, const std::function<void()>& f) {
+    EXPECT_EQ(error_of(f), error);
+  };
+  const Tensor two = zeros({5, 4}), three = zeros({1, 5, 4}), four = zeros({1, 1, 5, 4}), one = zeros({4}),
+               scalar = zeros({});
   Module root;
   Context c;
   MultiHeadAttention layer{&root, "attention", {.d_model = 4, .n_heads = 2, .qk_norm = true}};
-  const std::string batch = " must be (batch,time,channels), got f32(5,4); add a batch axis: (1,5,4) (in attention)";
+  const std::string batch =
+      " must be (batch,time,channels), got f32(5,4); add a batch axis: (1,5,4) (in attention)";
   expect("[attention] the query" + batch, [&] { layer(two, two, two, c); });
   expect("[attention] the value" + batch, [&] { layer(three, three, two, c); });
   const std::string fused = "[scaled_dot_product_attention] ";
@@ -394,11 +416,14 @@ TEST(Axes, AnErrorNamesTheOperandAndItsAxes) {
   expect("[linear] the weight must be (out,in), got up.bias f32(4)", [&] { linear(two, up.bias->value); });
   expect("[matmul] b must be (...,rows,columns), got f32(4)", [&] { matmul(two, one); });
   expect("[embedding] the table must be (entries,width), got f32(4)", [&] { embedding(one, ids({1}, 4)); });
-  expect("[embedding] ids may have at most 5 axes, got i32(1,1,1,1,1,1)", [&] { embedding(two, ids({1, 1, 1, 1, 1, 1}, 4)); });
+  expect("[embedding] ids may have at most 5 axes, got i32(1,1,1,1,1,1)", [&] {
+    embedding(two, ids({1, 1, 1, 1, 1, 1}, 4));
+  });
   expect("[rms_norm] x must be (...,channels), got f32()", [&] { rms_norm(scalar, one, 1e-6); });
   expect("[softmax] x must be (...,channels), got f32()", [&] { softmax(scalar); });
   expect("[rope] x must be (...,time,channels), got f32(4)", [&] { rope(one, {.n_heads = 2}); });
-  expect("[cross_entropy] logits must be (...,vocabulary), got f32()", [&] { cross_entropy(scalar, ids({1}, 4)); });
+  expect("[cross_entropy] logits must be (...,vocabulary), got f32()",
+         [&] { cross_entropy(scalar, ids({1}, 4)); });
   expect("[cross_entropy] the target of logits f32(5,4) must be i32(5), got i32(1,5)",
          [&] { cross_entropy(two, ids({1, 5}, 4)); });
   expect("[permute] names 1 axes of f32(5,4), each of which must be named once", [&] { permute(two, {1}); });
@@ -409,7 +434,8 @@ TEST(Axes, AnErrorNamesTheOperandAndItsAxes) {
 // B01 in a whole layer: a query that may see nothing poisons nothing.
 TEST(MultiHeadAttention, AQueryThatSeesNothingSendsNothingBack) {
   Module root({.dtype = DType::f64});
-  MultiHeadAttention layer{&root, "attention", {.d_model = 4, .n_heads = 2, .bias = false, .output_bias = false, .init_std = 0.5}};
+  MultiHeadAttention layer{
+      &root, "attention", {.d_model = 4, .n_heads = 2, .bias = false, .output_bias = false, .init_std = 0.5}};
   const Tensor x = random_tensor({1, 4, 4}, DType::f64);
   std::vector<double> mask(16, 0);
   for (size_t j = 0; j < 4; ++j) mask[12 + j] = -INFINITY;

@@ -1,5 +1,5 @@
-// A model of one's own behind the interface Model: it trains from a config, resumes, is audited, writes, and is
-// refused if it looks ahead.
+// A model of one's own behind the interface Model: it trains from a config, resumes, is audited, writes, and
+// is refused if it looks ahead.
 #include "bonsai/layers/embedding.h"
 #include "bonsai/layers/linear.h"
 #include "bonsai/layers/model/model.h"
@@ -106,7 +106,8 @@ TEST(Model, ParametersAreCountedWithoutMemoryForThem) {
 
 TEST(Model, ATaskWithASourceNeedsAModelThatReadsIt) {
   register_sums();
-  RunConfig config = load_run(ConfigFile::from_text("task: seq2seq\nmodel: {kind: sums, block_size: 16}\n", "s.yaml"));
+  RunConfig config =
+      load_run(ConfigFile::from_text("task: seq2seq\nmodel: {kind: sums, block_size: 16}\n", "s.yaml"));
   prepare_data(config);
   EXPECT_EQ(error_of([&] { Trainer trainer(config); }),
             "[train] the task seq2seq has a source, but the model sums reads none; choose another of them");

@@ -129,14 +129,17 @@ std::vector<Tensor> masked_pass(MultiHeadAttentionConfig c, int64_t ranks, int64
   Context context{.training = true, .random = {.seed = 9, .step = 1}};
   std::map<std::string, Tensor> weights;
   if (composed) context.weights = &weights;
-  if (masks) {  // the first two keys are padding, so the first two causal queries are blind, and the last without keys
+  // The first two keys are padding, so the first two causal queries are blind, and the last without keys.
+  if (masks) {
     std::vector<double> padding_mask, segment_ids, asked;
     for (int64_t i = 0; i < 2 * keys; ++i)
-      padding_mask.push_back(i > 1), segment_ids.push_back(i < keys ? 0 : static_cast<double>((i - keys) / 2));
+      padding_mask.push_back(i > 1),
+          segment_ids.push_back(i < keys ? 0 : static_cast<double>((i - keys) / 2));
     for (int64_t i = 0; i < 10; ++i)
       asked.push_back(i < 5 ? 0 : i == 9 ? 7 : static_cast<double>((i - 5) / 2));
     const Tensor of_keys = tensor({2, keys}, segment_ids, DType::i32);
-    (c.cross ? context.source.padding_mask : context.padding_mask) = tensor({2, keys}, padding_mask, DType::i32);
+    (c.cross ? context.source.padding_mask : context.padding_mask) =
+        tensor({2, keys}, padding_mask, DType::i32);
     if (c.cross) context.source.segment_ids = of_keys;
     context.segment_ids = c.cross ? tensor({2, 5}, asked, DType::i32) : of_keys;
   }

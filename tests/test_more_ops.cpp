@@ -1,5 +1,5 @@
-// The values of ops that choose, compare, index and contract, against numbers computed by hand: their gradients are
-// checked with the op table, which cannot tell an op that computes something else.
+// The values of ops that choose, compare, index and contract, against numbers computed by hand: their
+// gradients are checked with the op table, which cannot tell an op that computes something else.
 #include <cmath>
 
 #include "bonsai/framework/ops/ops.h"
@@ -36,8 +36,10 @@ TEST(MoreOps, ElementwiseValuesAndSpecialCases) {
     const Tensor x = row({0.5, -2, 100, 0, kNan}, dtype);
     expect_equal(abs(x), {0.5, 2, 100, 0, kNan});
     expect_equal(sign(x), {1, -1, 1, 0, kNan});
-    expect_near(sin(row({0.5, -2, 100}, dtype)), {0.479425538604203, -0.9092974268256817, -0.5063656411097588}, tolerance);
-    expect_near(cos(row({0.5, -2, 100}, dtype)), {0.8775825618903728, -0.4161468365471424, 0.8623188722876839}, tolerance);
+    expect_near(sin(row({0.5, -2, 100}, dtype)),
+                {0.479425538604203, -0.9092974268256817, -0.5063656411097588}, tolerance);
+    expect_near(cos(row({0.5, -2, 100}, dtype)),
+                {0.8775825618903728, -0.4161468365471424, 0.8623188722876839}, tolerance);
     EXPECT_FALSE(std::signbit(abs(row({-0.0}, dtype)).item()));
   }
 }
@@ -50,14 +52,15 @@ TEST(MoreOps, MaximumMinimumAndClampPassNanOnAndShareTies) {
   const auto gradient = [](auto f, const Values& x, const Values& y) {
     return differentiate([f](const auto& in) { return f(in[0], in[1]); }, {row(x), row(y)}, row({1, 1, 1}));
   };
-  const Result largest = gradient(maximum, {1, 3, 2}, {2, 2, 2}), smallest = gradient(minimum, {1, 3, 2}, {2, 2, 2});
+  const Result largest = gradient(maximum, {1, 3, 2}, {2, 2, 2}),
+               smallest = gradient(minimum, {1, 3, 2}, {2, 2, 2});
   expect_equal(largest.gradients[0], {0, 1, 0.5});
   expect_equal(largest.gradients[1], {1, 0, 0.5});
   expect_equal(smallest.gradients[0], {1, 0, 0.5});
   expect_equal(smallest.gradients[1], {0, 1, 0.5});
   // At its bounds clamp is x.
-  const Result clamped = differentiate([](const auto& in) { return clamp(in[0], -1, 2); }, {row({-3, -1, 2, 5})},
-                                       row({1, 1, 1, 1}));
+  const Result clamped = differentiate([](const auto& in) { return clamp(in[0], -1, 2); },
+                                       {row({-3, -1, 2, 5})}, row({1, 1, 1, 1}));
   expect_equal(clamped.gradients[0], {0, 1, 1, 0});
   EXPECT_EQ(error_of([&] { clamp(a, 1, -1); }), "[clamp] the lower bound 1 is above the upper bound -1");
 }
@@ -110,8 +113,11 @@ TEST(MoreOps, CumulativeSumAndVariance) {
   expect_near(variance(x, 1, false, 1), {38.0 / 3, 4.0 / 3}, 1e-14);
   // A mean of a million leaves f32 no digit of x^2, and all of x.
   expect_near(variance(tensor({4}, {1000001, 1000002, 1000004, 1000009}), 0), {9.5}, 1e-6);
-  EXPECT_EQ(error_of([&] { variance(zeros({3, 1}), 1, false, 1); }),
-            "[variance] axis 1 of f32(3,1) has 1 elements; their number less the correction 1 must be above 0");
+  EXPECT_EQ(
+      error_of([&] {
+        variance(zeros({3, 1}), 1, false, 1);
+      }),
+      "[variance] axis 1 of f32(3,1) has 1 elements; their number less the correction 1 must be above 0");
 }
 
 TEST(MoreOps, EinsumIsTheSumThatItsEquationSays) {
@@ -124,11 +130,13 @@ TEST(MoreOps, EinsumIsTheSumThatItsEquationSays) {
   expect_equal(einsum("ij,ij->i", q, k), {17, 53});
   expect_equal(einsum("ij,jk->ki", q, k), {19, 43, 22, 50});
   const auto message = [&](const char* equation) { return error_of([&] { einsum(equation, q, b); }); };
-  const std::string form = "\" must be two operands and a result, a letter for each axis, as in \"ij,jk->ik\"";
+  const std::string form =
+      "\" must be two operands and a result, a letter for each axis, as in \"ij,jk->ik\"";
   EXPECT_EQ(message("ij,jk"), "[einsum] \"ij,jk" + form);
   EXPECT_EQ(message("ij->ij"), "[einsum] \"ij->ij" + form);
   EXPECT_EQ(message("i...,jk->i"), "[einsum] \"i...,jk->i" + form);
-  EXPECT_EQ(message("ii,ij->i"), "[einsum] the letter i is twice in \"ii\" of \"ii,ij->i\"; name each axis once");
+  EXPECT_EQ(message("ii,ij->i"),
+            "[einsum] the letter i is twice in \"ii\" of \"ii,ij->i\"; name each axis once");
   EXPECT_EQ(message("i,ij->i"), "[einsum] \"i\" of \"i,ij->i\" names 1 axes, but the operand is f32(2,2)");
   EXPECT_EQ(message("ij,jk->iz"), "[einsum] the letter z of the result is in no operand of \"ij,jk->iz\"");
   EXPECT_EQ(message("ij,kj->ik"), "[einsum] sizes of j differ: f32(2,2) and f32(2,3) in \"ij,kj->ik\"");

@@ -61,7 +61,8 @@ Tensor in_f64(In in) {
 TEST(OpTable, EveryCheckFindsItsFault) {
   const std::vector<Input> inputs = {{Input::normal, Shape{3, 4}}};
   const auto row = [&](OpCase::Call call, OpCase::Call composed = {}) {
-    return OpCase{.op = "planted", .inputs = inputs, .call = std::move(call), .composed = std::move(composed)};
+    return OpCase{
+        .op = "planted", .inputs = inputs, .call = std::move(call), .composed = std::move(composed)};
   };
   const auto same = [](In in) { return in[0]; };
   const auto off = [](In in) { return passed_back_times(in[0], 1.001); };
@@ -89,12 +90,14 @@ TEST(OpTable, EveryCheckFindsItsFault) {
 
 TEST(OpTable, ARowOfOnesOwnIsAddedOnceAndComplete) {
   const size_t rows = op_cases().size();
-  OpCase own{.op = "own", .inputs = {{Input::normal, Shape{3, 4}}}, .call = [](In in) { return tanh(in[0]); }};
+  OpCase own{
+      .op = "own", .inputs = {{Input::normal, Shape{3, 4}}}, .call = [](In in) { return tanh(in[0]); }};
   OpCase empty = own;
   empty.call = {};
   EXPECT_EQ(error_of([&] { add_op_case(empty); }), "[op case] own needs inputs and a call");
   add_op_case(own);
-  EXPECT_EQ(error_of([&] { add_op_case(own); }), "[op case] there are two rows own; give one of them a variant");
+  EXPECT_EQ(error_of([&] { add_op_case(own); }),
+            "[op case] there are two rows own; give one of them a variant");
   own.variant = "again";
   add_op_case(own);
   ASSERT_EQ(op_cases().size(), rows + 2);

@@ -225,8 +225,10 @@ TEST(Pretrained, SizesAreComparedWithTheStoredTensorsAtOnce) {  // B70
     const std::string error = error_of([&] { directory.open(); });
     EXPECT_NE(error.find("config.json] describes tensor"), std::string::npos) << key << ": " << error;
   };
-  for (const char* key : {"vocab_size", "n_positions", "n_embd", "n_inner"}) refused(gpt2({{key, 1000000000}}), key);
-  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size"}) refused(llama({{key, 1000000000}}), key);
+  for (const char* key : {"vocab_size", "n_positions", "n_embd", "n_inner"})
+    refused(gpt2({{key, 1000000000}}), key);
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size"})
+    refused(llama({{key, 1000000000}}), key);
   refused(llama({{"num_key_value_heads", 2}}), "num_key_value_heads");
   // Rotary positions have no tensor; a model of 500 million costs no more than one of 16.
   EXPECT_TRUE(same_bits(llama({{"max_position_embeddings", 500000000}}).logits(), llama().logits()));
@@ -243,10 +245,13 @@ TEST(Pretrained, NestedAndLongSettingsAreRefused) {  // B69
     std::ofstream(changed.folder / "config.json") << text;
     return error_of([&] { HuggingFaceDirectory directory(changed.folder.path()); });
   };
-  EXPECT_NE(error("{\"model_type\":" + nested(75000, "") + "}").find("config.json] its JSON is nested"), std::string::npos);
-  EXPECT_NE(error(open + ",\"unused\":" + nested(131000, "1") + "}").find("nested more than"), std::string::npos);
+  EXPECT_NE(error("{\"model_type\":" + nested(75000, "") + "}").find("config.json] its JSON is nested"),
+            std::string::npos);
+  EXPECT_NE(error(open + ",\"unused\":" + nested(131000, "1") + "}").find("nested more than"),
+            std::string::npos);
   EXPECT_NE(error(std::string(200000, '[')).find("nested more than"), std::string::npos);
-  EXPECT_NE(error(open + ",\"unused\":\"" + std::string(17 << 20, 'x') + "\"}").find("the limit is"), std::string::npos);
+  EXPECT_NE(error(open + ",\"unused\":\"" + std::string(17 << 20, 'x') + "\"}").find("the limit is"),
+            std::string::npos);
   EXPECT_EQ(error(open + ",\"unused\":" + nested(40, "1") + "}"), "no error");
 }
 

@@ -105,8 +105,9 @@ TEST(Program, WrongUsageIsTwoAndSaysWhere) {
 
 TEST(Program, AModelThatNoMachineHoldsIsRefusedWithItsBytes) {  // B23
   const Program p;
-  expect_failure(p.run({"train", "tiny.yaml", "--set", "model.d_model=200000", "--set", "model.block_size=200000"}), 2,
-                 {"need about", "bytes, but this machine has"});
+  expect_failure(
+      p.run({"train", "tiny.yaml", "--set", "model.d_model=200000", "--set", "model.block_size=200000"}), 2,
+      {"need about", "bytes, but this machine has"});
 }
 
 // B29: 55 characters, block 8: 6 windows are, by batches of 4, one of 4 and one of 2.
@@ -242,7 +243,8 @@ TEST(Program, GeneratesWithEveryTemperatureThatMeansSomething) {
   EXPECT_EQ(generate({"--prompt", "a", "--seed", "5"}).out, generate({"--prompt", "a", "--seed", "5"}).out);
   EXPECT_NE(generate({"--prompt", "a", "--seed", "5"}).out, generate({"--prompt", "a", "--seed", "6"}).out);
   EXPECT_EQ(generate({"--prompt", "a", "--top-k", "100000"}).out, generate({"--prompt", "a"}).out);
-  EXPECT_EQ(p.run({"generate", "run", "--prompt", "a", "--max-tokens", "010"}).out.size(), 12u) << "ten, not eight";
+  EXPECT_EQ(p.run({"generate", "run", "--prompt", "a", "--max-tokens", "010"}).out.size(), 12u)
+      << "ten, not eight";
   EXPECT_EQ(p.run({"generate", "run", "--prompt", "a", "--max-tokens", "0"}).out, "a\n");
   for (const std::string t : {"-1", "nan", "inf", "", "warm"})
     expect_failure(generate({"--temperature", t}), 2, {"temperature"});
@@ -257,7 +259,8 @@ TEST(Program, InterruptedItSavesAndGoesOnLater) {
   const Program p;
   const RunFolder run{p.folder / "run"};
   const pid_t child = p.start({"train", "tiny.yaml", "--out", "run", "--set", "trainer.max_steps=1000000"});
-  ASSERT_TRUE(p.wait(child, [&] { return std::filesystem::exists(run.last()); }));  // it handles signals by then
+  // It handles signals by then.
+  ASSERT_TRUE(p.wait(child, [&] { return std::filesystem::exists(run.last()); }));
   ::kill(child, SIGINT);
   const Outcome o = p.finish(child);
   EXPECT_EQ(o.status, 130) << o.err;
@@ -296,18 +299,23 @@ TEST(Program, ARunWithoutALastCheckpointGoesOnFromItsBest) {
   p.finish(child);
   ASSERT_FALSE(std::filesystem::exists(run.last()));
   const int64_t step = Checkpoint(run.best()).progress().step;
-  const Outcome o = p.run({"train", "--resume", "run", "--set", "trainer.max_steps=" + std::to_string(step + 20)});
+  const Outcome o =
+      p.run({"train", "--resume", "run", "--set", "trainer.max_steps=" + std::to_string(step + 20)});
   EXPECT_EQ(o.status, 0) << o.err;
-  EXPECT_NE(o.err.find(fmt::format("going on after step {}, of the best checkpoint", step)), std::string::npos) << o.err;
-  const Outcome whole = p.run({"train", "tiny.yaml", "--out", "never", "--quiet", "--set", "schedule.kind=constant",
-                               "--set", "trainer.checkpoint_interval=0", "--set", "trainer.max_steps=" + std::to_string(step + 20)});
+  EXPECT_NE(o.err.find(fmt::format("going on after step {}, of the best checkpoint", step)),
+            std::string::npos)
+      << o.err;
+  const Outcome whole =
+      p.run({"train", "tiny.yaml", "--out", "never", "--quiet", "--set", "schedule.kind=constant", "--set",
+             "trainer.checkpoint_interval=0", "--set", "trainer.max_steps=" + std::to_string(step + 20)});
   EXPECT_EQ(whole.status, 0) << whole.err;
   const RunFolder never{p.folder / "never"};
   EXPECT_EQ(contents(run.last()), contents(never.last()));
   const auto lines = [](const RunFolder& of) {
     std::vector<nlohmann::json> all;
     std::ifstream file(of.metrics());
-    for (std::string line; std::getline(file, line);) all.emplace_back(nlohmann::json::parse(line)).erase("tokens_per_s");
+    for (std::string line; std::getline(file, line);)
+      all.emplace_back(nlohmann::json::parse(line)).erase("tokens_per_s");
     return all;
   };
   EXPECT_EQ(lines(run), lines(never));
@@ -318,7 +326,8 @@ TEST(Program, AFolderWithAConfigOfTheUsersIsNoRun) {
   std::filesystem::create_directory(p.folder / "mine");
   write(p.folder / "mine/config.yaml", "# my notes\n" + std::string(kTinyRun));
   write(p.folder / "mine/metrics.jsonl", "my own");
-  expect_failure(p.run({"train", "mine/config.yaml", "--resume", "--out", "mine"}), 2, {"mine is no run folder"});
+  expect_failure(p.run({"train", "mine/config.yaml", "--resume", "--out", "mine"}), 2,
+                 {"mine is no run folder"});
   EXPECT_EQ(contents(p.folder / "mine/metrics.jsonl"), "my own");
   EXPECT_EQ(contents(p.folder / "mine/config.yaml").substr(0, 10), "# my notes");
 }
@@ -328,7 +337,8 @@ TEST(Program, ResumingSaysWhatIsOtherThanBefore) {
   p.trained("run", 20);
   expect_failure(p.run({"train", "tiny.yaml", "--out", "run", "--resume", "--set", "model.n_heads=4"}), 2,
                  {"model.n_heads is 4, was 2"});
-  const Outcome o = p.run({"train", "tiny.yaml", "--out", "run", "--resume", "--set", "trainer.max_steps=21"});
+  const Outcome o =
+      p.run({"train", "tiny.yaml", "--out", "run", "--resume", "--set", "trainer.max_steps=21"});
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_NE(o.err.find("trainer.max_steps is 21, was 20"), std::string::npos) << o.err;
 }
@@ -366,14 +376,18 @@ TEST(Program, ACudaDeviceThatIsNotThereIsOneSentence) {
   ::setenv("BONSAI_CUDA_LIBRARY", "/nowhere/libbonsai_cuda.so", 1);
   for (const std::string command : {"train", "bench", "gradcheck", "audit"}) {
     const Outcome o = p.run({command, "tiny.yaml", "--device", "cuda"});
-    expect_failure(o, 1, {"[device] cuda cannot be used: the CUDA library cannot be loaded: /nowhere/libbonsai_cuda.so",
-                          "correct BONSAI_CUDA_LIBRARY or unset it"});
+    expect_failure(
+        o, 1,
+        {"[device] cuda cannot be used: the CUDA library cannot be loaded: /nowhere/libbonsai_cuda.so",
+         "correct BONSAI_CUDA_LIBRARY or unset it"});
   }
   EXPECT_FALSE(std::filesystem::exists(p.folder / "runs"));
   const std::string doctor = p.run({"doctor"}).out;
-  EXPECT_NE(doctor.find("cuda        none: the CUDA library cannot be loaded: /nowhere"), std::string::npos) << doctor;
+  EXPECT_NE(doctor.find("cuda        none: the CUDA library cannot be loaded: /nowhere"), std::string::npos)
+      << doctor;
   ::unsetenv("BONSAI_CUDA_LIBRARY");
-  for (const std::string device : {"", "gpu", "cuda:", "cuda:x", "cuda:+0", "cuda:-0", "cuda:0.0", "cuda:128", "cpu:0"})
+  for (const std::string device :
+       {"", "gpu", "cuda:", "cuda:x", "cuda:+0", "cuda:-0", "cuda:0.0", "cuda:128", "cpu:0"})
     for (const std::string command : {"train", "evaluate"})
       expect_failure(p.run({command, "tiny.yaml", "--device", device}), 2,
                      {"--device: must be cpu, cuda or cuda:N with N from 0 to 127, got '" + device + "'"});
@@ -383,19 +397,29 @@ TEST(Program, ChecksGradientsAndTimesStepsOfAConfig) {
   const Program p;
   const Outcome gradcheck = p.run({"gradcheck", "tiny.yaml"});
   EXPECT_EQ(gradcheck.status, 0) << gradcheck.out << gradcheck.err;
-  EXPECT_NE(gradcheck.out.find("gradcheck tiny.yaml: passed (8 ops, 17 layers, 20 tensors"), std::string::npos) << gradcheck.out;
-  EXPECT_NE(gradcheck.out.find("taylor tiny.yaml: passed, slopes along all tensors as h halves: "), std::string::npos) << gradcheck.out;
-  const Outcome layer = p.run({"gradcheck", "tiny.yaml", "--set", "model.mlp=swiglu", "--layer", "block.0.mlp"});
-  EXPECT_NE(layer.out.find("gradcheck block.0.mlp.gate: passed"), std::string::npos) << layer.out << layer.err;
+  EXPECT_NE(gradcheck.out.find("gradcheck tiny.yaml: passed (8 ops, 17 layers, 20 tensors"),
+            std::string::npos)
+      << gradcheck.out;
+  EXPECT_NE(gradcheck.out.find("taylor tiny.yaml: passed, slopes along all tensors as h halves: "),
+            std::string::npos)
+      << gradcheck.out;
+  const Outcome layer =
+      p.run({"gradcheck", "tiny.yaml", "--set", "model.mlp=swiglu", "--layer", "block.0.mlp"});
+  EXPECT_NE(layer.out.find("gradcheck block.0.mlp.gate: passed"), std::string::npos)
+      << layer.out << layer.err;
   EXPECT_EQ(layer.out.find("attention"), std::string::npos) << layer.out;
-  expect_failure(p.run({"gradcheck", "tiny.yaml", "--layer", "block.7"}), 2, {"the model has no layer block.7"});
+  expect_failure(p.run({"gradcheck", "tiny.yaml", "--layer", "block.7"}), 2,
+                 {"the model has no layer block.7"});
   const Outcome ops = p.run({"gradcheck"});
   EXPECT_EQ(ops.status, 0) << ops.err;
   EXPECT_NE(ops.out.find("softmax: passed\n"), std::string::npos) << ops.out;
   EXPECT_NE(ops.out.find(" rows of the op table, 0 failed\n"), std::string::npos) << ops.out;
-  EXPECT_EQ(p.run({"gradcheck", "--op", "rms_norm"}).out, "rms_norm: passed\n1 rows of the op table, 0 failed\n");
-  expect_failure(p.run({"gradcheck", "--op", "softmx"}), 2, {"the op table has no softmx; did you mean softmax?"});
-  expect_failure(p.run({"gradcheck", "--op", "zzzzzz"}), 2, {"the op table has no zzzzzz; add_op_case() adds a row"});
+  EXPECT_EQ(p.run({"gradcheck", "--op", "rms_norm"}).out,
+            "rms_norm: passed\n1 rows of the op table, 0 failed\n");
+  expect_failure(p.run({"gradcheck", "--op", "softmx"}), 2,
+                 {"the op table has no softmx; did you mean softmax?"});
+  expect_failure(p.run({"gradcheck", "--op", "zzzzzz"}), 2,
+                 {"the op table has no zzzzzz; add_op_case() adds a row"});
   expect_failure(p.run({"gradcheck", "tiny.yaml", "--op", "softmax"}), 2, {"--op"});
   expect_failure(p.run({"gradcheck", "--layer", "block.0"}), 2, {"--layer requires config"});
   const Outcome audit = p.run({"audit", "tiny.yaml"});
@@ -423,67 +447,12 @@ TEST(Program, ChecksGradientsAndTimesStepsOfAConfig) {
       }
       EXPECT_NEAR(total, 1, 1e-6);
     }
-  expect_failure(p.run({"inspect", "run", "--attention", "a bat and more of it"}), 2, {"20 tokens, more than block_size 8"});
+  expect_failure(p.run({"inspect", "run", "--attention", "a bat and more of it"}), 2,
+                 {"20 tokens, more than block_size 8"});
   expect_failure(p.run({"inspect", "run", "--attention", "Z"}), 2, {"--attention", "'Z'"});
-  expect_failure(p.run({"inspect", "run", "--attention", "a", "--layer", "block.9"}), 2, {"no attention layer is called block.9"});
+  expect_failure(p.run({"inspect", "run", "--attention", "a", "--layer", "block.9"}), 2,
+                 {"no attention layer is called block.9"});
   expect_failure(p.run({"inspect", "tiny.yaml", "--attention", "a"}), 2, {"needs a trained model"});
-}
-
-// A source in, an answer out: through every command that reads a checkpoint, and in a run that goes on.
-TEST(Program, AnEncoderDecoderAnswers) {
-  const Program p;
-  write(p.folder / "pairs.yaml", "task: seq2seq\n"
-                                         "model: {n_layers: 1, n_encoder_layers: 1, n_heads: 2, d_model: 8, block_size: 8}\n"
-                                         "data: {longest: 5, alphabet: 4, evaluation_sequences: 10}\n"
-                                         "trainer: {max_steps: 3, batch_size: 4, sample_interval: 1}\n");
-  const Outcome train = p.run({"train", "pairs.yaml", "--out", "pairs"});
-  ASSERT_EQ(train.status, 0) << train.err;
-  const Outcome resumed =
-      p.run({"train", "pairs.yaml", "--out", "pairs", "--resume", "--set", "trainer.max_steps=5"});
-  EXPECT_EQ(resumed.status, 0) << resumed.err;
-  EXPECT_NE(resumed.err.find("going on after step 3"), std::string::npos) << resumed.err;
-  const Outcome audit = p.run({"audit", "pairs.yaml"});
-  EXPECT_NE(audit.out.find("what it sees of a source: passed"), std::string::npos) << audit.out;
-  EXPECT_EQ(p.run({"inspect", "pairs.yaml"}).status, 0);
-  EXPECT_NE(p.run({"evaluate", "pairs"}).out.find("exact_match"), std::string::npos);
-  const Outcome answer = p.run({"generate", "pairs", "--prompt", "cab", "--max-tokens", "6", "--temperature", "0"});
-  EXPECT_EQ(answer.status, 0) << answer.err;
-  EXPECT_LE(answer.out.size(), 7u) << "the answer alone: " << answer.out;
-  expect_failure(p.run({"generate", "pairs"}), 2, {"--prompt is empty; give the source"});
-  expect_failure(p.run({"generate", "pairs", "--prompt", "x"}), 2, {"--prompt", "'x'"});
-  const Outcome longer = p.run({"generate", "pairs", "--prompt", "cab", "--temperature", "3"});
-  EXPECT_EQ(longer.status, 0) << longer.err;
-  EXPECT_LE(longer.out.size(), 8u) << "block_size is 8: " << longer.out;
-  for (const std::string option : {"--prompt", "--attention"}) {
-    const std::string command = option == "--prompt" ? "generate" : "inspect";
-    expect_failure(p.run({command, "pairs", option, "abcabcabc"}), 2,
-                   {option, "has 9 letters; this task's have 3 to 5"});
-    expect_failure(p.run({command, "pairs", option, "ab"}), 2, {option, "has 2 letters; this task's have 3 to 5"});
-    for (const std::string sign : {"|", "~"})
-      expect_failure(p.run({command, "pairs", option, "a" + sign}), 2,
-                     {option, "'" + sign + "' is a sign of the task, not one of the 4 letters"});
-  }
-  write(p.folder / "text.txt", std::string(900, 'a'));
-  expect_failure(p.run({"evaluate", "pairs", "--data", "text.txt"}), 2,
-                 {"--data: a model of the task seq2seq reads no text file"});
-  for (const std::string task : {"reverse", "induction"}) {
-    write(p.folder / "other.yaml", "task: " + task +
-                                       "\nmodel: {n_layers: 1, n_heads: 1, d_model: 8}\n"
-                                       "data: {evaluation_sequences: 10}\ntrainer: {max_steps: 0}\n");
-    EXPECT_EQ(p.run({"train", "other.yaml", "--out", task, "--quiet"}).status, 0);
-    expect_failure(p.run({"evaluate", task, "--data", "text.txt"}), 2,
-                   {"--data: a model of the task " + task + " reads no text file"});
-  }
-  const auto seen = nlohmann::json::parse(p.run({"inspect", "pairs", "--attention", "cab", "--json"}).out);
-  EXPECT_EQ(seen["source"], (std::vector<std::string>{"c", "a", "b"}));
-  const size_t written = seen["tokens"].size();
-  const auto shape = [&](const char* layer) {
-    const auto& heads = seen["weights"][layer];
-    return std::vector<size_t>{heads.size(), heads[0].size(), heads[0][0].size()};
-  };
-  EXPECT_EQ(shape("encoder.block.0.attention"), (std::vector<size_t>{2, 3, 3}));
-  EXPECT_EQ(shape("block.0.attention"), (std::vector<size_t>{2, written, written}));
-  EXPECT_EQ(shape("block.0.cross_attention"), (std::vector<size_t>{2, written, 3}));
 }
 
 }  // namespace

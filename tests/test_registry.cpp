@@ -33,7 +33,9 @@ struct SquareConfig {
 };
 struct Square final : Shape2D {
   Square(double scale, const SquareConfig& c) : scale(scale), config(c) {}
-  double area() const override { return scale * config.side * config.side * static_cast<double>(config.count); }
+  double area() const override {
+    return scale * config.side * config.side * static_cast<double>(config.count);
+  }
   double scale;
   SquareConfig config;
 };
@@ -103,7 +105,8 @@ TEST(Registry, AnOldKeyMovesToItsPart) {
     return dump_config(config_keys(file.load<Drawing>()));
   };
   EXPECT_EQ(renamed("side: 4\n"), "shape:\n  kind: square\n  side: 4\n  count: 1\nwidth: 1\n");
-  EXPECT_EQ(renamed("shape: point\nside: 4\n"), "shape: point\nwidth: 1\n") << "the key meant nothing to this part";
+  EXPECT_EQ(renamed("shape: point\nside: 4\n"), "shape: point\nwidth: 1\n")
+      << "the key meant nothing to this part";
 }
 
 TEST(Registry, WhatIsPrintedLoadsToTheSame) {

@@ -263,7 +263,8 @@ TEST(Run, MetricsHaveTheNumbersOfEachStep) {
   EXPECT_EQ(steps, (std::vector<double>{1, 2, 3, 4, 5, 6}));
 }
 
-// Evaluations see so many batches; when the run ends, the loss over all validation data is logged apart (B41).
+// Evaluations see so many batches; when the run ends, the loss over all validation data is logged apart
+// (B41).
 TEST(Run, TheEndHasTheLossOverAllOfTheData) {
   const Folder folder;
   const TinyRun run({"trainer.max_steps=8"});
@@ -386,7 +387,9 @@ TEST(Run, TwoRunsDoNotWriteToOneFolder) {
   TinyRun().train(folder / "run");
   const std::string before = last_of(folder / "run");
   const FolderLock other(folder / "run");
-  EXPECT_NE(error_of([&] { TinyRun({"trainer.max_steps=25"}).train(folder / "run", true); }).find("another process is writing"),
+  EXPECT_NE(error_of([&] {
+              TinyRun({"trainer.max_steps=25"}).train(folder / "run", true);
+            }).find("another process is writing"),
             std::string::npos);
   EXPECT_EQ(last_of(folder / "run"), before);
 }
@@ -415,10 +418,13 @@ TEST(Run, AModelThatLeaksIsRefused) {
       return all;
     };
     table.attention.run = [](const kernel::Attention& a) { forward(decltype(open){}(a)); };
-    table.attention_backward.run = [](const kernel::Attention& a, const kernel::AttentionGradients& d) { backward(decltype(open){}(a), d); };
+    table.attention_backward.run = [](const kernel::Attention& a, const kernel::AttentionGradients& d) {
+      backward(decltype(open){}(a), d);
+    };
   });
   const std::string error = error_of([&] { TinyRun().train(folder / "run"); });
-  EXPECT_NE(error.find("the model failed its audit: audit of the model: LEAKS ("), std::string::npos) << error;
+  EXPECT_NE(error.find("the model failed its audit: audit of the model: LEAKS ("), std::string::npos)
+      << error;
   EXPECT_NE(error.find("position 0 depends on position 1, which comes later"), std::string::npos) << error;
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
   EXPECT_EQ(error_of([&] { TinyRun({"trainer.audit=false"}).train(folder / "run"); }), "no error");
@@ -427,7 +433,8 @@ TEST(Run, AModelThatLeaksIsRefused) {
 // Seen in what was logged, so that a resumed run marks what one that never stopped would have.
 TEST(Run, TheFirstHalvingOfTheLossIsMarkedOnce) {
   const Folder folder;
-  const std::vector<std::string> settings = {"trainer.mark_halving=true", "trainer.max_steps=40", "trainer.checkpoint_interval=1"};
+  const std::vector<std::string> settings = {"trainer.mark_halving=true", "trainer.max_steps=40",
+                                             "trainer.checkpoint_interval=1"};
   train_and_interrupt(TinyRun(settings), folder / "run", 9);
   const RunFolder run{folder / "run"};
   std::string high;

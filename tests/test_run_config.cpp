@@ -32,11 +32,13 @@ TEST(RunConfig, TheMinimumFollowsThePeakUnlessItIsWritten) {
   EXPECT_DOUBLE_EQ(low.schedule.min_learning_rate, 1e-6);
   for (int64_t step = 0; step < 60; ++step) EXPECT_LE(learning_rate(low.schedule, step, 60), 1e-5) << step;
   const std::vector<ConfigKey> keys = config_keys(low);
-  EXPECT_EQ(key_of(keys, "schedule.min_learning_rate").value, ConfigKey::Value(low.schedule.min_learning_rate));
+  EXPECT_EQ(key_of(keys, "schedule.min_learning_rate").value,
+            ConfigKey::Value(low.schedule.min_learning_rate));
   EXPECT_FALSE(key_of(keys, "schedule.min_learning_rate").changed());
   EXPECT_EQ(key_of(config_keys<RunConfig>(), "schedule.min_learning_rate").text(), "0.0001");
   EXPECT_EQ(refusal(text, {"schedule.min_learning_rate=2e-5"}),
-            "f.yaml: schedule.min_learning_rate 2e-05 is above schedule.learning_rate 1e-05; lower it or leave it out");
+            "f.yaml: schedule.min_learning_rate 2e-05 is above schedule.learning_rate 1e-05; lower it or "
+            "leave it out");
   EXPECT_EQ(refusal(text, {"schedule.min_learning_rate=1e-5"}), "no error");
   // In C++ too, where nothing was loaded.
   EXPECT_DOUBLE_EQ(learning_rate({.learning_rate = 1e-5, .warmup_steps = 0}, 60, 60), 1e-6);
@@ -48,11 +50,13 @@ TEST(RunConfig, WarmUpFitsIntoTheRun) {
   EXPECT_EQ(loaded("trainer: {max_steps: 5000}\n").schedule.warmup_steps, 100);
   EXPECT_EQ(loaded("trainer: {max_steps: 60}\n").schedule.warmup_steps, 6);
   EXPECT_EQ(loaded("schedule: {kind: constant}\ntrainer: {max_steps: 5}\n").schedule.warmup_steps, 0);
-  const std::string error = "f.yaml: schedule.warmup_steps 20 is more than trainer.max_steps 10; lower it or leave it out";
+  const std::string error =
+      "f.yaml: schedule.warmup_steps 20 is more than trainer.max_steps 10; lower it or leave it out";
   EXPECT_EQ(refusal("trainer: {max_steps: 10}\nschedule: {warmup_steps: 20}\n"), error);
   EXPECT_EQ(refusal("schedule: {warmup_steps: 20}\n", {"trainer.max_steps=10"}), error);
   EXPECT_EQ(refusal("schedule: {warmup_steps: 20}\n", {"trainer.max_steps=20"}), "no error");
-  EXPECT_EQ(refusal("schedule: {warmup_steps: 20}\n", {"trainer.max_steps=0"}), "no error") << "no step has a rate";
+  EXPECT_EQ(refusal("schedule: {warmup_steps: 20}\n", {"trainer.max_steps=0"}), "no error")
+      << "no step has a rate";
 }
 
 // B40: the rate of the last step is above the minimum, as the key's text says.
@@ -61,7 +65,7 @@ TEST(RunConfig, TheMinimumIsWhereTheCosineEndsAfterTheLastStep) {
   EXPECT_NEAR(learning_rate(s, 9, 10), 0.1220, 1e-4);
   EXPECT_EQ(learning_rate(s, 10, 10), 0.1);
   const std::string help = key_of(config_keys<RunConfig>(), "schedule.min_learning_rate").help;
-  EXPECT_TRUE(help.starts_with("where a falling rate ends, after the last step;")) << help;
+  EXPECT_TRUE(help.starts_with("learning rate at the end of the decay;")) << help;
 }
 
 // B42, and others that each are in range but contradict.
@@ -73,15 +77,18 @@ TEST(RunConfig, ValuesThatContradictEachOtherAreRefusedWithBoth) {
   expect({"trainer.early_stop=2", "trainer.eval_interval=0"},
          "trainer.early_stop 2 needs evaluations during the run, but trainer.eval_interval is 0");
   expect({"trainer.early_stop=2", "trainer.eval_interval=200"},
-         "trainer.early_stop 2 needs evaluations during the run, but trainer.eval_interval is 200 and trainer.max_steps "
+         "trainer.early_stop 2 needs evaluations during the run, but trainer.eval_interval is 200 and "
+         "trainer.max_steps "
          "200");
   EXPECT_EQ(refusal(start, {"trainer.early_stop=2", "trainer.eval_interval=199"}), "no error");
   EXPECT_EQ(refusal(start, {"trainer.early_stop=0", "trainer.eval_interval=0"}), "no error");
   expect({"trainer.mark_halving=true", "trainer.log_interval=11"},
-         "trainer.mark_halving compares losses 10 steps apart, but trainer.log_interval is 11; lower it to at most 10");
+         "trainer.mark_halving compares losses 10 steps apart, but trainer.log_interval is 11; lower it to "
+         "at most 10");
   EXPECT_EQ(refusal(start, {"trainer.mark_halving=true", "trainer.log_interval=10"}), "no error");
   expect({"schedule.learning_rate=2", "optimizer.weight_decay=0.6"},
-         "schedule.learning_rate 2 times optimizer.weight_decay 0.6 is more than 1, so a step would reverse the sign of "
+         "schedule.learning_rate 2 times optimizer.weight_decay 0.6 is more than 1, so a step would reverse "
+         "the sign of "
          "every weight; lower one of them");
   EXPECT_EQ(refusal(start, {"schedule.learning_rate=2", "optimizer.weight_decay=0.5"}), "no error");
   expect({"model.n_heads=3"}, "model: d_model 128 is not divisible by n_heads 3");
@@ -101,7 +108,8 @@ TEST(RunConfig, IsReadWithoutAskingWhetherItFits) {
 // B75: found by the sanitizers.
 TEST(RunConfig, TheLargestNumbersAreCountedWithoutOverflow) {
   const std::string most = "=9223372036854775807";
-  for (const std::string key : {"n_layers", "n_encoder_layers", "block_size", "d_hidden", "attention.window", "vocab_size"})
+  for (const std::string key :
+       {"n_layers", "n_encoder_layers", "block_size", "d_hidden", "attention.window", "vocab_size"})
     EXPECT_NE(refusal("task: seq2seq\nmodel: {n_encoder_layers: 1}\n", {"model." + key + most}), "") << key;
   TransformerConfig model{.n_layers = INT64_MAX, .n_encoder_layers = INT64_MAX};
   EXPECT_EQ(misfit(model), "");
@@ -114,14 +122,19 @@ TEST(RunConfig, AKeyOfAnotherChoiceSaysWhich) {
     const std::string error = refusal(text);
     EXPECT_TRUE(error.starts_with("f.yaml:" + start)) << error;
   };
-  expect("data: {path: a}\n", "1:8: data.path is not a key of data; it is one only with data.source: file (known: ");
+  expect("data: {path: a}\n",
+         "1:8: data.path is not a key of data; it is one only with data.source: file (known: ");
   expect("data: {vocabulary: 9}\n",
-         "1:8: data.vocabulary is not a key of data; it is one only with task: induction, or data.source: random (known: ");
-  expect("data:\n  source: file\n  characters: 2000\n",
-         "3:3: data.characters is not a key of data; it is one only with data.source: tales or random (known: ");
-  expect("data: {alphabet: 9}\n", "1:8: data.alphabet is not a key of data; it is one only with task: reverse or seq2seq ");
-  expect("task: reverse\ndata: {path: a}\n",
-         "2:8: data.path is not a key of data; it is one only with task: language_model and data.source: file ");
+         "1:8: data.vocabulary is not a key of data; it is one only with task: induction, or data.source: "
+         "random (known: ");
+  expect(
+      "data:\n  source: file\n  characters: 2000\n",
+      "3:3: data.characters is not a key of data; it is one only with data.source: tales or random (known: ");
+  expect("data: {alphabet: 9}\n",
+         "1:8: data.alphabet is not a key of data; it is one only with task: reverse or seq2seq ");
+  expect(
+      "task: reverse\ndata: {path: a}\n",
+      "2:8: data.path is not a key of data; it is one only with task: language_model and data.source: file ");
   expect("data: {nonsense: 9}\n", "1:8: data.nonsense is not a key of data (known: ");
 }
 
@@ -142,7 +155,8 @@ TEST(RunConfig, WhatTheSettingsLeaveNoUseForIsDropped) {
             (Paths{"data.source", "data.characters", "data.seed", "data.validation_fraction"}));
   EXPECT_THROW(dropped("data: {characters: 5000, path: a}\n", {"model.n_layers=2"}), ConfigError)
       << "wrong with and without the settings";
-  EXPECT_THROW(dropped(tales, {"data.source=file", "data.characters=6000"}), ConfigError) << "asked for by name";
+  EXPECT_THROW(dropped(tales, {"data.source=file", "data.characters=6000"}), ConfigError)
+      << "asked for by name";
 
   ConfigFile file = ConfigFile::from_text("data:\n  characters: 5000\nmodel: {n_layers: 9}\n", "f.yaml");
   file.unset("data.characters");

@@ -68,10 +68,12 @@ TEST(Seq2Seq, TheFirstLetterDoesNotFollowFromTheLength) {
     first[std::count(padding_mask.begin(), padding_mask.end(), 1)].insert(row(batch.source, r)[0]);
   }
   EXPECT_EQ(first.size(), 6u);
-  for (const auto& [length, letters] : first) EXPECT_EQ(letters.size(), 12u) << length << ": about 167 rows, 12 letters";
+  for (const auto& [length, letters] : first)
+    EXPECT_EQ(letters.size(), 12u) << length << ": about 167 rows, 12 letters";
 }
 
-// At least nine tenths of what is evaluated were never drawn in training: the model does not answer from memory.
+// At least nine tenths of what is evaluated were never drawn in training: the model does not answer from
+// memory.
 TEST(Seq2Seq, BothAnswersAreLearnedToTheLastSequence) {
   for (const char* answer : {"sort", "reverse"}) {
     const RunConfig config = small(answer);
@@ -121,8 +123,8 @@ Tensor ids(const Shape& shape, uint64_t seed) {
   return tensor(shape, v, DType::i32);
 }
 
-// In f64, here and in the next: what leaks through a mask is not to hide behind rounding, of which another length of a
-// row, or another BLAS, makes another.
+// In f64, here and in the next: what leaks through a mask is not to hide behind rounding, of which another
+// length of a row, or another BLAS, makes another.
 TEST(EncoderDecoder, PaddingOfTheSourceChangesNothing) {
   for (const char* position : {"learned", "sinusoidal", "rope", "none"}) {
     Model m(position, 0, DType::f64);
@@ -133,7 +135,8 @@ TEST(EncoderDecoder, PaddingOfTheSourceChangesNothing) {
     EXPECT_LE(relative_error(m.transformer(target, padded), m.transformer(target, cut)), 1e-13) << position;
     Context whole;
     whole.source = {.ids = source};
-    EXPECT_GT(relative_error(m.transformer(target, whole), m.transformer(target, cut)), 1e-3) << "the source matters";
+    EXPECT_GT(relative_error(m.transformer(target, whole), m.transformer(target, cut)), 1e-3)
+        << "the source matters";
   }
 }
 
@@ -187,7 +190,8 @@ TEST(EncoderDecoder, AClearedCacheReadsTheNextSource) {
     Context whole{.source = {.ids = ids({1, 5}, seed)}};
     Context cached = whole;
     cached.source.features = m.transformer.encode(cached), cached.cache = &cache;
-    EXPECT_LE(relative_error(m.transformer(target, cached), m.transformer(target, whole)), 1e-5) << "source " << seed;
+    EXPECT_LE(relative_error(m.transformer(target, cached), m.transformer(target, whole)), 1e-5)
+        << "source " << seed;
     cache.clear();
   }
 }
@@ -272,8 +276,10 @@ TEST(EncoderDecoder, TheAuditPassesForEveryPositionAndFindsAMaskThatIsLeftOut) {
     return text(audit_model("model", c, DType::f32, AuditExtent::quick));
   };
   c.attention = {};
-  EXPECT_NE(leak([](kernel::Attention& a) { a.causal = false; }).find("which comes later"), std::string::npos);
-  EXPECT_NE(leak([](kernel::Attention& a) { a.padding_mask = nullptr; }).find("its encoder: LEAKS"), std::string::npos);
+  EXPECT_NE(leak([](kernel::Attention& a) { a.causal = false; }).find("which comes later"),
+            std::string::npos);
+  EXPECT_NE(leak([](kernel::Attention& a) { a.padding_mask = nullptr; }).find("its encoder: LEAKS"),
+            std::string::npos);
   const std::string segment_ids = leak([](kernel::Attention& a) { a.query_segment_ids = nullptr; });
   for (const char* part : {"model: LEAKS", "its encoder: LEAKS", "what it sees of a source: LEAKS"})
     EXPECT_NE(segment_ids.find(part), std::string::npos) << segment_ids;

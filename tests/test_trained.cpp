@@ -313,5 +313,65 @@ TEST(Program, APathThatIsNotUtf8IsRefusedWhereItWouldBeStored) {
   EXPECT_EQ(p.run({"evaluate", run, "--data", folder + "/text.txt"}).status, 0);
 }
 
+// A source in, an answer out: through every command that reads a checkpoint, and in a run that goes on.
+TEST(Program, AnEncoderDecoderAnswers) {
+  const Program p;
+  write(p.folder / "pairs.yaml",
+        "task: seq2seq\n"
+        "model: {n_layers: 1, n_encoder_layers: 1, n_heads: 2, d_model: 8, block_size: 8}\n"
+        "data: {longest: 5, alphabet: 4, evaluation_sequences: 10}\n"
+        "trainer: {max_steps: 3, batch_size: 4, sample_interval: 1}\n");
+  const Outcome train = p.run({"train", "pairs.yaml", "--out", "pairs"});
+  ASSERT_EQ(train.status, 0) << train.err;
+  const Outcome resumed =
+      p.run({"train", "pairs.yaml", "--out", "pairs", "--resume", "--set", "trainer.max_steps=5"});
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("going on after step 3"), std::string::npos) << resumed.err;
+  const Outcome audit = p.run({"audit", "pairs.yaml"});
+  EXPECT_NE(audit.out.find("what it sees of a source: passed"), std::string::npos) << audit.out;
+  EXPECT_EQ(p.run({"inspect", "pairs.yaml"}).status, 0);
+  EXPECT_NE(p.run({"evaluate", "pairs"}).out.find("exact_match"), std::string::npos);
+  const Outcome answer =
+      p.run({"generate", "pairs", "--prompt", "cab", "--max-tokens", "6", "--temperature", "0"});
+  EXPECT_EQ(answer.status, 0) << answer.err;
+  EXPECT_LE(answer.out.size(), 7u) << "the answer alone: " << answer.out;
+  expect_failure(p.run({"generate", "pairs"}), 2, {"--prompt is empty; give the source"});
+  expect_failure(p.run({"generate", "pairs", "--prompt", "x"}), 2, {"--prompt", "'x'"});
+  const Outcome longer = p.run({"generate", "pairs", "--prompt", "cab", "--temperature", "3"});
+  EXPECT_EQ(longer.status, 0) << longer.err;
+  EXPECT_LE(longer.out.size(), 8u) << "block_size is 8: " << longer.out;
+  for (const std::string option : {"--prompt", "--attention"}) {
+    const std::string command = option == "--prompt" ? "generate" : "inspect";
+    expect_failure(p.run({command, "pairs", option, "abcabcabc"}), 2,
+                   {option, "has 9 letters; this task's have 3 to 5"});
+    expect_failure(p.run({command, "pairs", option, "ab"}), 2,
+                   {option, "has 2 letters; this task's have 3 to 5"});
+    for (const std::string sign : {"|", "~"})
+      expect_failure(p.run({command, "pairs", option, "a" + sign}), 2,
+                     {option, "'" + sign + "' is a sign of the task, not one of the 4 letters"});
+  }
+  write(p.folder / "text.txt", std::string(900, 'a'));
+  expect_failure(p.run({"evaluate", "pairs", "--data", "text.txt"}), 2,
+                 {"--data: a model of the task seq2seq reads no text file"});
+  for (const std::string task : {"reverse", "induction"}) {
+    write(p.folder / "other.yaml", "task: " + task +
+                                       "\nmodel: {n_layers: 1, n_heads: 1, d_model: 8}\n"
+                                       "data: {evaluation_sequences: 10}\ntrainer: {max_steps: 0}\n");
+    EXPECT_EQ(p.run({"train", "other.yaml", "--out", task, "--quiet"}).status, 0);
+    expect_failure(p.run({"evaluate", task, "--data", "text.txt"}), 2,
+                   {"--data: a model of the task " + task + " reads no text file"});
+  }
+  const auto seen = nlohmann::json::parse(p.run({"inspect", "pairs", "--attention", "cab", "--json"}).out);
+  EXPECT_EQ(seen["source"], (std::vector<std::string>{"c", "a", "b"}));
+  const size_t written = seen["tokens"].size();
+  const auto shape = [&](const char* layer) {
+    const auto& heads = seen["weights"][layer];
+    return std::vector<size_t>{heads.size(), heads[0].size(), heads[0][0].size()};
+  };
+  EXPECT_EQ(shape("encoder.block.0.attention"), (std::vector<size_t>{2, 3, 3}));
+  EXPECT_EQ(shape("block.0.attention"), (std::vector<size_t>{2, written, written}));
+  EXPECT_EQ(shape("block.0.cross_attention"), (std::vector<size_t>{2, written, 3}));
+}
+
 }  // namespace
 }  // namespace bonsai::test

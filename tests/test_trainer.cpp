@@ -54,7 +54,8 @@ RunConfig small_run(std::shared_ptr<Task> task = std::make_shared<Rows>()) {
   RunConfig run;
   run.task = "rows";
   run.data = std::move(task);
-  run.model = TransformerConfig{.vocab_size = 65, .block_size = kBlock, .n_layers = 1, .n_heads = 2, .d_model = 16};
+  run.model =
+      TransformerConfig{.vocab_size = 65, .block_size = kBlock, .n_layers = 1, .n_heads = 2, .d_model = 16};
   run.trainer.batch_size = 2;
   return run;
 }
@@ -94,7 +95,8 @@ TEST(Optimizer, FirstUpdateOfATinyGradientHasItsFullSize) {
 }
 
 TEST(Optimizer, ClippingScalesTheMeanGradientByClipOverNormPlusEps) {
-  const OptimizerConfig config{.kind = AdamWConfig({.beta_1 = 0.5, .beta_2 = 0.99, .eps = 1e-8, .weight_decay = 0.1})};
+  const OptimizerConfig config{
+      .kind = AdamWConfig({.beta_1 = 0.5, .beta_2 = 0.99, .eps = 1e-8, .weight_decay = 0.1})};
   OneWeight large(DType::f64, 30, config), small(DType::f64, 3, config);
   EXPECT_DOUBLE_EQ(large.optimizer.step(0, 1e-3, 10).gradient_norm, 3);  // the norm before clipping
   EXPECT_DOUBLE_EQ(large.state("m"), 0.5 * 3 / (3 + 1e-6));
@@ -261,7 +263,8 @@ TEST(Trainer, ALossThatIsNotFiniteStopsBeforeAnyWeightChanges) {
 class SameRows final : public Rows {
  public:
   Batch batch(const BatchIndex& index, int64_t batch_size) const override {
-    asked.push_back({index.seed, static_cast<uint64_t>(index.step), static_cast<uint64_t>(index.micro_batch)});
+    asked.push_back(
+        {index.seed, static_cast<uint64_t>(index.step), static_cast<uint64_t>(index.micro_batch)});
     return Rows::batch({}, batch_size);
   }
   mutable std::vector<std::array<uint64_t, 3>> asked;
@@ -310,8 +313,8 @@ TEST(Trainer, ALossThatIsNotFiniteStopsTheStepThoughEveryGradientIs) {
     planted = bad;
     const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
       static const auto real = table.cross_entropy.run;
-      table.cross_entropy.run = [](View logits, View target, const kernel::CrossEntropy& options, MutView loss, MutView stats,
-                                   IndexError* index_error) {
+      table.cross_entropy.run = [](View logits, View target, const kernel::CrossEntropy& options,
+                                   MutView loss, MutView stats, IndexError* index_error) {
         real(logits, target, options, loss, stats, index_error);
         loss.as<float>()[0] = planted;
       };
@@ -348,12 +351,14 @@ TEST(Trainer, TheFirstBadValueIsNamedWithItsLayer) {
     Trainer trainer(run);
     trainer.step(0), trainer.step(1);
     const std::string error = error_of([&] { trainer.step(2); });
-    EXPECT_NE(error.find("first of all [gelu_tanh] in block.1.mlp made inf of f32("), std::string::npos) << error;
+    EXPECT_NE(error.find("first of all [gelu_tanh] in block.1.mlp made inf of f32("), std::string::npos)
+        << error;
     EXPECT_NE(error.find("no weight was changed"), std::string::npos) << error;
   }
 }
 
-// With trace_nonfinite a value counts that no loss and no gradient shows: here a logit of a target that is ignored.
+// With trace_nonfinite a value counts that no loss and no gradient shows: here a logit of a target that is
+// ignored.
 TEST(Trainer, TraceNonfiniteStopsForAValueThatTheLossDoesNotShow) {
   const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
     static const auto real = table.gemm.run;
@@ -382,8 +387,9 @@ TEST(Generate, TemperatureZeroTakesTheLikeliestTokenAndTheLowestOfEquals) {
       EXPECT_EQ(choose_token(same, {.temperature = temperature, .top_k = 2}, i), 0);
     }
   for (const double temperature : {-1.0, std::nan(""), double{INFINITY}})
-    EXPECT_NE(error_of([&] { choose_token(logits, {.temperature = temperature}, 0); }).find("the temperature is"),
-              std::string::npos);
+    EXPECT_NE(
+        error_of([&] { choose_token(logits, {.temperature = temperature}, 0); }).find("the temperature is"),
+        std::string::npos);
   EXPECT_NE(error_of([&] { choose_token(logits, {.top_k = -1}, 0); }).find("top_k is -1"), std::string::npos);
 }
 
@@ -404,7 +410,10 @@ TEST(Generate, TokensAreDrawnAsOftenAsTheirProbabilitySays) {
 // With equal logits a token is its random number alone.
 TEST(Generate, EveryTokenHasARandomNumberOfItsOwn) {
   Module root;
-  Transformer transformer{&root, "", {.vocab_size = 50, .block_size = 8, .n_layers = 1, .n_heads = 1, .d_model = 4, .init_std = 0}};
+  Transformer transformer{
+      &root,
+      "",
+      {.vocab_size = 50, .block_size = 8, .n_layers = 1, .n_heads = 1, .d_model = 4, .init_std = 0}};
   std::vector<std::vector<int32_t>> texts;
   for (const uint64_t seed : {1, 2}) {
     texts.push_back(generate(transformer, {0}, 200, {.seed = seed}));  // within the block and beyond it
@@ -434,7 +443,8 @@ TEST(Generate, OnlyTheLastBlockOfALongTextIsSeen) {
     EXPECT_EQ(generate(transformer, {1}, 50, options).size(), 51u);
     EXPECT_EQ(generate(transformer, last(prompt, 9), 1, options).size(), 10u);
   }
-  EXPECT_NE(error_of([&] { generate(transformer, {}, 1, {}); }).find("at least one token"), std::string::npos);
+  EXPECT_NE(error_of([&] { generate(transformer, {}, 1, {}); }).find("at least one token"),
+            std::string::npos);
   Context context;
   const std::string error = error_of([&] {
     transformer(tensor({1, 9}, std::vector<double>(9), DType::i32), context);

@@ -14,7 +14,9 @@
 namespace bonsai::test {
 namespace {
 
-TransformerConfig small() { return {.vocab_size = 10, .block_size = 8, .n_layers = 2, .n_heads = 2, .d_model = 8}; }
+TransformerConfig small() {
+  return {.vocab_size = 10, .block_size = 8, .n_layers = 2, .n_heads = 2, .d_model = 8};
+}
 
 Tensor some_ids(int64_t rows = 2) {
   std::vector<double> values;
@@ -46,7 +48,11 @@ TEST(TransformerConfig, WhatIsAddedToTheResidualStreamStartsSmallerInADeeperMode
     for (const int64_t layers : {1, 4})
       for (const int64_t encoder_layers : {0, 2}) {
         Module root;
-        TransformerConfig c = {.vocab_size = 10, .n_layers = layers, .n_encoder_layers = encoder_layers, .n_heads = 2, .d_model = 64};
+        TransformerConfig c = {.vocab_size = 10,
+                               .n_layers = layers,
+                               .n_encoder_layers = encoder_layers,
+                               .n_heads = 2,
+                               .d_model = 64};
         c.mlp = mlp, c.init_std = 0.1;
         Transformer model{&root, "", c};
         for (Parameter* p : model.parameters()) {
@@ -55,7 +61,8 @@ TEST(TransformerConfig, WhatIsAddedToTheResidualStreamStartsSmallerInADeeperMode
           const double additions =
               static_cast<double>(encoder ? 2 * encoder_layers : (encoder_layers ? 3 : 2) * layers);
           const double right = adds_to_residual(p->path) ? 0.1 / std::sqrt(additions) : 0.1;
-          EXPECT_NEAR(deviation_of(model, p->path), right, 0.12 * right) << p->path << " of " << layers << " layers";
+          EXPECT_NEAR(deviation_of(model, p->path), right, 0.12 * right)
+              << p->path << " of " << layers << " layers";
         }
       }
 }
@@ -84,7 +91,8 @@ TEST(TransformerConfig, NormEpsReachesEveryNorm) {
       Module root;
       Transformer model{&root, "", c};
       run(model, {});
-      // Two a block and one at the end, another for cross-attention; two for the queries and keys of each attention.
+      // Two a block and one at the end, another for cross-attention; two for the queries and keys of each
+      // attention.
       const int blocks = encoder_layers ? 2 * 3 + 1 + 2 + 1 : 2 * 2 + 1;
       const int heads = 2 * (encoder_layers ? 2 * 2 + 1 : 2);
       const bool all_rms = c.norm == "rms_norm";
@@ -141,7 +149,8 @@ TEST(TransformerConfig, TheSumOfTokensAndPositionsIsDropped) {
     Module root;
     Transformer model{&root, "", c};
     Context plain, training{.training = true, .random = {.seed = 1}};
-    const auto whole = model.embed(some_ids(), plain).values(), dropped = model.embed(some_ids(), training).values();
+    const auto whole = model.embed(some_ids(), plain).values(),
+               dropped = model.embed(some_ids(), training).values();
     int zeros = 0;
     for (size_t i = 0; i < whole.size(); ++i) {
       zeros += dropped[i] == 0;
@@ -184,8 +193,8 @@ struct KeyChange final {
   static void change(double& value, const std::string&) { value = value == 0 ? 0.5 : 3 * value; }
 };
 
-// What a training pass of a model gives, and the names and first values of its parameters. A longer block shows in what
-// it takes.
+// What a training pass of a model gives, and the names and first values of its parameters. A longer block
+// shows in what it takes.
 std::string fingerprint(const TransformerConfig& c) {
   Module root;
   Transformer model{&root, "", c};

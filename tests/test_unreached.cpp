@@ -39,7 +39,8 @@ TEST(Unreached, TheFirstStepNamesParametersThatNoGradientReaches) {
   const Folder folder;
   const std::string warning = "no gradient reaches block.0.mlp.detached.weight, block.0.mlp.unread.weight; ";
   const auto settings = [](int steps) {
-    return std::vector<std::string>{"model.mlp=detached", "schedule.warmup_steps=1", "trainer.max_steps=" + std::to_string(steps)};
+    return std::vector<std::string>{"model.mlp=detached", "schedule.warmup_steps=1",
+                                    "trainer.max_steps=" + std::to_string(steps)};
   };
   for (const int steps : {2, 4})  // the second resumes the first
     EXPECT_TRUE(warnings_of(TinyRun(settings(steps)), folder / "run", steps == 4).starts_with(warning));
@@ -50,10 +51,12 @@ TEST(Unreached, TheFirstStepNamesParametersThatNoGradientReaches) {
 TEST(Unreached, AGradientReachesEveryParameterOfTheShippedConfigs) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(BONSAI_SOURCE_DIR "/configs")) {
     if (entry.path().extension() != ".yaml") continue;
-    RunConfig config = load_run(ConfigFile(entry.path()), {"trainer.batch_size=1", "trainer.gradient_accumulation=1"});
+    RunConfig config =
+        load_run(ConfigFile(entry.path()), {"trainer.batch_size=1", "trainer.gradient_accumulation=1"});
     if (!config.data->file().empty()) config.data = TinyRun().config.data;
     if (config.task == "language_model") config.model.block_size = 8;
-    transformer(config.model).n_layers = 1, transformer(config.model).d_model = 8 * transformer(config.model).n_heads;
+    transformer(config.model).n_layers = 1,
+    transformer(config.model).d_model = 8 * transformer(config.model).n_heads;
     prepare_data(config);
     Trainer trainer(config);
     trainer.step(0);

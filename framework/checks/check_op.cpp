@@ -93,8 +93,9 @@ std::string saved_tensors(const OpCase& row) {
       continue;
     }
     if (!same(gradients_of(tape, watched), right))
-      return fmt::format("{} changed in place before the backward pass changes a gradient; save it by record()",
-                         victim < inputs.size() ? fmt::format("input {}", victim) : "the result");
+      return fmt::format(
+          "{} changed in place before the backward pass changes a gradient; save it by record()",
+          victim < inputs.size() ? fmt::format("input {}", victim) : "the result");
   }
   return "";
 }

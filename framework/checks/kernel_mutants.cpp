@@ -51,7 +51,8 @@ void arithmetic(Mutants& all) {
   // y += x
   add(all, &KernelTable::accumulate, "y left out: overwritten", [](View x, MutView y) { copy(x, y); });
   add(
-      all, &KernelTable::accumulate, "x left out: never added", [](View, MutView) {}, "what is added is zero");
+      all, &KernelTable::accumulate, "x left out: never added", [](View, MutView) {},
+      "what is added is zero");
   // y = a b, y = a / b; in backward a is dy
   add(all, &KernelTable::mul, "b left out", [](View a, View, MutView y) { copy(a, y); });
   add(all, &KernelTable::div, "b left out", [](View a, View, MutView y) { copy(a, y); });

@@ -1,10 +1,10 @@
 // Mutants: gradients made wrong on purpose, to see whether the gradient check finds them.
 //
-// For every gradient that an op gives for an input: its sign, a factor of 1.001, the whole term left out, each
-// pair of axes of equal size swapped, each axis read one index off. For every kernel that a backward calls:
-// what kernel_mutants() lists, each term of a sum left out among them; those of the elementwise kernels are
-// made from their functors, the others stand beside their formula. A mutant that changes no gradient of the
-// row is equivalent: it is named with the reason and counts neither way.
+// For every gradient that an op gives for an input: its sign, a factor of 1.001, the whole term left out,
+// each pair of axes of equal size swapped, each axis read one index off. For every kernel that a backward
+// calls: what kernel_mutants() lists, each term of a sum left out among them; those of the elementwise
+// kernels are made from their functors, the others stand beside their formula. A mutant that changes no
+// gradient of the row is equivalent: it is named with the reason and counts neither way.
 #pragma once
 
 #include <set>

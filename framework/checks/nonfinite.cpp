@@ -49,7 +49,8 @@ void NonfiniteTrace::result(const char* op, std::span<const TensorRef> inputs, c
     }
   }
   if ((made.nan && !nan) || (made.infinite && finite))
-    text_ = fmt::format("{}{} made {} of {}", backward_of_ ? fmt::format("in the backward of [{}] ", backward_of_) : "", place(op),
+    text_ = fmt::format("{}{} made {} of {}",
+                        backward_of_ ? fmt::format("in the backward of [{}] ", backward_of_) : "", place(op),
                         made.nan ? "nan" : "inf", from);
 }
 

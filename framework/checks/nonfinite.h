@@ -18,7 +18,8 @@ namespace bonsai {
 class NonfiniteTrace final : public OpWatcher {
  public:
   bool found() const { return !text_.empty(); }
-  // "[exp] in block.0.mlp made inf of f32(2,8,64) from -3.1 to 104.2", and what it is where that is a gradient.
+  // "[exp] in block.0.mlp made inf of f32(2,8,64) from -3.1 to 104.2", and what it is where that is a
+  // gradient.
   const std::string& text() const { return text_; }
 
   void result(const char* op, std::span<const TensorRef> inputs, const Tensor& y) override;

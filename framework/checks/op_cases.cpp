@@ -1,4 +1,4 @@
-#include "bonsai/framework/checks/op_cases.h"
+#include "bonsai/framework/checks/op_case_inputs.h"
 
 #include <cmath>
 
@@ -6,40 +6,6 @@
 
 namespace bonsai {
 namespace {
-
-using In = const std::vector<Tensor>&;
-using Ref = const ReferenceCase&;
-
-template <class... N>
-Input normal(N... sizes) {
-  return {Input::normal, Shape{static_cast<int64_t>(sizes)...}};
-}
-template <class... N>
-Input real(N... sizes) {
-  return normal(sizes...);
-}
-template <class... N>
-Input positive(N... sizes) {
-  return {Input::positive, Shape{static_cast<int64_t>(sizes)...}};
-}
-template <class... N>
-Input nonzero(N... sizes) {
-  return {Input::nonzero, Shape{static_cast<int64_t>(sizes)...}};
-}
-template <class... N>
-Input distinct(N... sizes) {
-  return {Input::distinct, Shape{static_cast<int64_t>(sizes)...}};
-}
-template <class... N>
-Input flags(N... sizes) {
-  return {Input::flags, Shape{static_cast<int64_t>(sizes)...}};
-}
-template <class... N>
-Input ids(int64_t limit, N... sizes) {
-  return {Input::ids, Shape{static_cast<int64_t>(sizes)...}, 1, limit};
-}
-
-constexpr RandomKey kKey{0x0123456789abcdef, 7};
 
 int axis_of(Ref r) { return static_cast<int>(r.number("dim", -1)); }
 bool keep_of(Ref r) { return r.text("keepdim", "False") == "True"; }
@@ -71,30 +37,26 @@ Tensor composed_layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, do
   return b ? add(y, b) : y;
 }
 
-OpCase attention_row(std::string variant, Input q, Input k, Input v, AttentionOptions o) {
-  return {.op = "scaled_dot_product_attention",
-          .variant = std::move(variant),
-          .inputs = {q, k, v},
-          .call = [o](In in) { return scaled_dot_product_attention(in[0], in[1], in[2], o); },
-          .composed = [o](In in) { return composed_attention(in[0], in[1], in[2], o).output; }};
-}
-
 CrossEntropyOptions cross_entropy_options(Ref r) {
   return {.label_smoothing = r.number("label_smoothing", 0),
           .ignore_index = static_cast<int64_t>(r.number("ignore_index", -100)),
-          .reduction = r.text("reduction", "mean") == "sum" ? CrossEntropyOptions::sum : CrossEntropyOptions::mean};
+          .reduction =
+              r.text("reduction", "mean") == "sum" ? CrossEntropyOptions::sum : CrossEntropyOptions::mean};
 }
 
 OpCase cross_entropy_row(std::string variant, CrossEntropyOptions o) {
-  return {.op = "cross_entropy",
-          .variant = std::move(variant),
-          .inputs = {normal(4, 3, 5).scaled(2), ids(5, 4, 3)},
-          .call = [o](In in) { return cross_entropy(in[0], in[1], o); },
-          .composed = [o](In in) {
+  return {
+      .op = "cross_entropy",
+      .variant = std::move(variant),
+      .inputs = {normal(4, 3, 5).scaled(2), ids(5, 4, 3)},
+      .call = [o](In in) { return cross_entropy(in[0], in[1], o); },
+      .composed =
+          [o](In in) {
             const int64_t classes = in[0].size(-1);
             const DType dtype = in[0].dtype();
             const Tensor hard = scale(one_hot(in[1], classes, dtype), 1 - o.label_smoothing);
-            const Tensor target = add(hard, full({}, o.label_smoothing / static_cast<double>(classes), dtype));
+            const Tensor target =
+                add(hard, full({}, o.label_smoothing / static_cast<double>(classes), dtype));
             std::vector<double> counts = in[1].values();
             double count = 0;
             for (double& c : counts) count += c = c == static_cast<double>(o.ignore_index) ? 0 : 1;
@@ -103,7 +65,7 @@ OpCase cross_entropy_row(std::string variant, CrossEntropyOptions o) {
             const Tensor each = mul(mul(log_softmax(in[0]), target), tensor(rows, counts, dtype));
             return scale(sum(each), o.reduction == CrossEntropyOptions::sum ? -1 : -1 / count);
           },
-          .reference = [](Ref r) { return cross_entropy(r["logits"], r["target"], cross_entropy_options(r)); }};
+      .reference = [](Ref r) { return cross_entropy(r["logits"], r["target"], cross_entropy_options(r)); }};
 }
 
 using Binary = Tensor (*)(const Tensor&, const Tensor&);
@@ -129,22 +91,28 @@ void add_elementwise(std::vector<OpCase>& rows) {
 #undef OP
   for (OpCase& row : rows)
     if (row.op == "gelu")  // one name there for both forms
-      row.reference = [](Ref r) { return r.text("approximate", "none") == "tanh" ? gelu_tanh(r["x"]) : gelu(r["x"]); };
+      row.reference = [](Ref r) {
+        return r.text("approximate", "none") == "tanh" ? gelu_tanh(r["x"]) : gelu(r["x"]);
+      };
 
   rows.push_back({.op = "scale",
                   .inputs = {normal(4, 3)},
                   .call = [](In in) { return scale(in[0], -1.7); },
                   .composed = [](In in) { return mul(in[0], full({}, -1.7, in[0].dtype())); }});
-  rows.push_back({.op = "pow", .variant = "2.5", .inputs = {positive(4, 3)}, .call = [](In in) { return pow(in[0], 2.5); }});
+  rows.push_back({.op = "pow", .variant = "2.5", .inputs = {positive(4, 3)}, .call = [](In in) {
+                    return pow(in[0], 2.5);
+                  }});
   rows.push_back({.op = "pow",
                   .variant = "3, negative base",
                   .inputs = {nonzero(4, 3)},
                   .call = [](In in) { return pow(in[0], 3); },
                   .composed = [](In in) { return mul(mul(in[0], in[0]), in[0]); }});
-  rows.push_back({.op = "dropout",
-                  .inputs = {normal(5, 7)},
-                  .call = [](In in) { return dropout(in[0], 0.3, kKey); },
-                  .composed = [](In in) { return mul(in[0], dropout(full(in[0].shape(), 1, in[0].dtype()), 0.3, kKey)); }});
+  rows.push_back(
+      {.op = "dropout",
+       .inputs = {normal(5, 7)},
+       .call = [](In in) { return dropout(in[0], 0.3, kKey); },
+       .composed =
+           [](In in) { return mul(in[0], dropout(full(in[0].shape(), 1, in[0].dtype()), 0.3, kKey)); }});
 }
 
 void add_arithmetic(std::vector<OpCase>& rows) {
@@ -152,7 +120,8 @@ void add_arithmetic(std::vector<OpCase>& rows) {
     const auto call = [f](In in) { return f(in[0], in[1]); };
     const auto reference = [f](Ref r) { return binary_reference(r, f); };
     rows.push_back({.op = op, .inputs = {normal(3, 4), second(3, 4)}, .call = call, .reference = reference});
-    rows.push_back({.op = op, .variant = "both stretched", .inputs = {normal(2, 3, 1, 4), second(5, 1)}, .call = call});
+    rows.push_back(
+        {.op = op, .variant = "both stretched", .inputs = {normal(2, 3, 1, 4), second(5, 1)}, .call = call});
     rows.push_back({.op = op, .variant = "row", .inputs = {normal(2, 3, 4), second(1, 4)}, .call = call});
   };
   binary("add", add, normal);
@@ -258,11 +227,12 @@ void add_products(std::vector<OpCase>& rows) {
   matmuls("b transposed", normal(2, 3, 4), normal(2, 5, 4), false, true);
   matmuls("both transposed", normal(4, 3), normal(2, 5, 4), true, true);
   matmuls("square", normal(4, 4), normal(4, 4), false, false);
-  rows.push_back({.op = "linear",
-                  .inputs = {normal(2, 3, 4), normal(5, 4), normal(5)},
-                  .call = [](In in) { return linear(in[0], in[1], in[2]); },
-                  .composed = [](In in) { return add(matmul(in[0], in[1], false, true), in[2]); },
-                  .reference = [](Ref r) { return linear(r["x"], r["weight"], r.has("bias") ? r["bias"] : Tensor()); }});
+  rows.push_back(
+      {.op = "linear",
+       .inputs = {normal(2, 3, 4), normal(5, 4), normal(5)},
+       .call = [](In in) { return linear(in[0], in[1], in[2]); },
+       .composed = [](In in) { return add(matmul(in[0], in[1], false, true), in[2]); },
+       .reference = [](Ref r) { return linear(r["x"], r["weight"], r.has("bias") ? r["bias"] : Tensor()); }});
   rows.push_back({.op = "linear",
                   .variant = "no bias, square",
                   .inputs = {normal(3, 4), normal(4, 4)},
@@ -279,14 +249,18 @@ void add_reductions(std::vector<OpCase>& rows) {
                   .inputs = {normal(3, 4, 5)},
                   .call = [](In in) { return sum(in[0], 1); },
                   .reference = [](Ref r) { return sum(r["x"], axis_of(r), keep_of(r)); }});
-  rows.push_back({.op = "sum", .variant = "last axis kept", .inputs = {normal(3, 5)}, .call = [](In in) { return sum(in[0], -1, true); }});
-  rows.push_back({.op = "sum", .variant = "all", .inputs = {normal(3, 4)}, .call = [](In in) { return sum(in[0]); }});
+  rows.push_back({.op = "sum", .variant = "last axis kept", .inputs = {normal(3, 5)}, .call = [](In in) {
+                    return sum(in[0], -1, true);
+                  }});
+  rows.push_back(
+      {.op = "sum", .variant = "all", .inputs = {normal(3, 4)}, .call = [](In in) { return sum(in[0]); }});
   rows.push_back({.op = "mean",
                   .inputs = {normal(3, 4, 5)},
                   .call = [](In in) { return mean(in[0], 0); },
                   .composed = [](In in) { return scale(sum(in[0], 0), 1.0 / 3); },
                   .reference = [](Ref r) { return mean(r["x"], axis_of(r), keep_of(r)); }});
-  rows.push_back({.op = "mean", .variant = "all", .inputs = {normal(3, 4)}, .call = [](In in) { return mean(in[0]); }});
+  rows.push_back(
+      {.op = "mean", .variant = "all", .inputs = {normal(3, 4)}, .call = [](In in) { return mean(in[0]); }});
   for (const int64_t correction : {0, 1})
     rows.push_back({.op = "variance",
                     .variant = correction ? "unbiased, axis kept" : "",
@@ -308,14 +282,23 @@ void add_reductions(std::vector<OpCase>& rows) {
                   .inputs = {distinct(3, 4, 2)},
                   .call = [](In in) { return max(in[0], 1); },
                   .reference = [](Ref r) { return max(r["x"], axis_of(r), keep_of(r)); }});
-  rows.push_back({.op = "max", .variant = "ties", .inputs = {distinct(3, 4)}, .call = [](In in) { return max(concat({in[0], in[0]}, 1), 1); }});
+  rows.push_back({.op = "max", .variant = "ties", .inputs = {distinct(3, 4)}, .call = [](In in) {
+                    return max(concat({in[0], in[0]}, 1), 1);
+                  }});
 }
 
 void add_shapes(std::vector<OpCase>& rows) {
-  rows.push_back({.op = "reshape", .inputs = {normal(3, 4)}, .call = [](In in) { return reshape(in[0], {2, 6}); }});
-  rows.push_back({.op = "permute", .inputs = {normal(2, 3, 4)}, .call = [](In in) { return permute(in[0], {2, 0, 1}); }});
-  rows.push_back({.op = "permute", .variant = "square", .inputs = {normal(3, 3)}, .call = [](In in) { return permute(in[0], {1, 0}); }});
-  rows.push_back({.op = "slice", .inputs = {normal(3, 5, 2)}, .call = [](In in) { return slice(in[0], 1, 1, 4); }});
+  rows.push_back({.op = "reshape", .inputs = {normal(3, 4)}, .call = [](In in) {
+                    return reshape(in[0], {2, 6});
+                  }});
+  rows.push_back({.op = "permute", .inputs = {normal(2, 3, 4)}, .call = [](In in) {
+                    return permute(in[0], {2, 0, 1});
+                  }});
+  rows.push_back({.op = "permute", .variant = "square", .inputs = {normal(3, 3)}, .call = [](In in) {
+                    return permute(in[0], {1, 0});
+                  }});
+  rows.push_back(
+      {.op = "slice", .inputs = {normal(3, 5, 2)}, .call = [](In in) { return slice(in[0], 1, 1, 4); }});
   rows.push_back({.op = "slice",
                   .variant = "overlapping, of the leading axis",
                   .inputs = {normal(5, 2)},
@@ -334,8 +317,9 @@ void add_shapes(std::vector<OpCase>& rows) {
                   .reference = [](Ref r) {
                     const auto axes = numbers(r.text("permute", ""));
                     const auto sizes = numbers(r.text("reshape", ""));
-                    return scale(reshape(permute(r["x"], {axes.begin(), axes.end()}), Shape(std::span(sizes))),
-                                 r.number("scale", 1));
+                    return scale(
+                        reshape(permute(r["x"], {axes.begin(), axes.end()}), Shape(std::span(sizes))),
+                        r.number("scale", 1));
                   }});
 }
 
@@ -353,11 +337,12 @@ void add_rows_of_last_axis(std::vector<OpCase>& rows) {
                   .call = [](In in) { return log_softmax(in[0]); },
                   .composed = [](In in) { return log(softmax(in[0])); },
                   .reference = [](Ref r) { return log_softmax(r["x"]); }});
-  rows.push_back({.op = "layer_norm",
-                  .inputs = {normal(3, 2, 6), normal(6), normal(6)},
-                  .call = [](In in) { return layer_norm(in[0], in[1], in[2], 1e-5); },
-                  .composed = [](In in) { return composed_layer_norm(in[0], in[1], in[2], 1e-5); },
-                  .reference = [](Ref r) { return layer_norm(r["x"], r["weight"], r["bias"], r.number("eps", 1e-5)); }});
+  rows.push_back(
+      {.op = "layer_norm",
+       .inputs = {normal(3, 2, 6), normal(6), normal(6)},
+       .call = [](In in) { return layer_norm(in[0], in[1], in[2], 1e-5); },
+       .composed = [](In in) { return composed_layer_norm(in[0], in[1], in[2], 1e-5); },
+       .reference = [](Ref r) { return layer_norm(r["x"], r["weight"], r["bias"], r.number("eps", 1e-5)); }});
   rows.push_back({.op = "layer_norm",
                   .variant = "no bias",
                   .inputs = {normal(4, 4), normal(4)},
@@ -371,96 +356,15 @@ void add_rows_of_last_axis(std::vector<OpCase>& rows) {
                     return mul(div(in[0], sqrt(add(square, full({}, 1e-6, square.dtype())))), in[1]);
                   },
                   .reference = [](Ref r) { return rms_norm(r["x"], r["weight"], r.number("eps", 1e-6)); }});
-  rows.push_back({.op = "embedding",
-                  .inputs = {normal(4, 3), ids(4, 2, 5)},  // ten draws of four: some come twice
-                  .call = [](In in) { return embedding(in[0], in[1]); },
-                  .composed = [](In in) { return matmul(one_hot(in[1], in[0].size(0), in[0].dtype()), in[0]); },
-                  .reference = [](Ref r) { return embedding(r["weight"], r["ids"]); }});
+  rows.push_back(
+      {.op = "embedding",
+       .inputs = {normal(4, 3), ids(4, 2, 5)},  // ten draws of four: some come twice
+       .call = [](In in) { return embedding(in[0], in[1]); },
+       .composed = [](In in) { return matmul(one_hot(in[1], in[0].size(0), in[0].dtype()), in[0]); },
+       .reference = [](Ref r) { return embedding(r["weight"], r["ids"]); }});
   rows.push_back(cross_entropy_row("", {}));
   rows.push_back(cross_entropy_row("sum", {.reduction = CrossEntropyOptions::sum}));
   rows.push_back(cross_entropy_row("smoothed, one id ignored", {.label_smoothing = 0.1, .ignore_index = 2}));
-}
-
-// A row whose options hold tensors, made for the dtype of its inputs.
-OpCase attention_row(std::string variant, std::vector<Input> inputs, std::function<AttentionOptions(In)> options) {
-  return {.op = "scaled_dot_product_attention",
-          .variant = std::move(variant),
-          .inputs = std::move(inputs),
-          .call = [options](In in) { return scaled_dot_product_attention(in[0], in[1], in[2], options(in)); },
-          .composed = [options](In in) { return composed_attention(in[0], in[1], in[2], options(in)).output; }};
-}
-
-AttentionOptions attention_options(Ref r) {
-  AttentionOptions o;
-  o.mask.causal = r.text("causal", "False") == "True";
-  o.mask.window = static_cast<int64_t>(r.number("window", 0));
-  o.scale = r.number("scale", 0);
-  if (r.has("mask")) o.bias = r["mask"];
-  return o;
-}
-
-void add_attention(std::vector<OpCase>& rows) {
-  rows.push_back(attention_row("", normal(2, 3, 4, 5), normal(2, 3, 4, 5), normal(2, 3, 4, 5), {}));
-  rows.back().reference = [](Ref r) { return scaled_dot_product_attention(r["q"], r["k"], r["v"], attention_options(r)); };
-  rows.push_back({.op = "composed_attention",
-                  .inputs = {normal(2, 2, 3, 4), normal(2, 2, 5, 4), normal(2, 2, 5, 3)},
-                  .call = [](In in) { return composed_attention(in[0], in[1], in[2], {.mask = {.causal = true}}).output; },
-                  .reference = [](Ref r) { return composed_attention(r["q"], r["k"], r["v"], attention_options(r)).output; }});
-  rows.push_back(attention_row("other sizes", normal(2, 2, 3, 4), normal(2, 2, 6, 4), normal(2, 2, 6, 5), {}));
-  rows.push_back(attention_row("causal, more keys", normal(1, 2, 3, 4), normal(1, 2, 5, 4), normal(1, 2, 5, 2), {.mask = {.causal = true}}));
-  rows.push_back(attention_row("causal, more queries", normal(1, 2, 5, 4), normal(1, 2, 3, 4), normal(1, 2, 3, 2), {.mask = {.causal = true}}));
-  rows.push_back(attention_row("heads in columns", normal(2, 4, 6), normal(2, 5, 6), normal(2, 5, 9), {.n_heads = 3, .scale = 0.4}));
-  rows.push_back(attention_row("dropout", normal(2, 2, 4, 3), normal(2, 2, 4, 3), normal(2, 2, 4, 3),
-                               {.mask = {.causal = true}, .dropout = 0.4, .key = kKey}));
-  rows.push_back(attention_row("causal window", normal(1, 2, 6, 3), normal(1, 2, 6, 3), normal(1, 2, 6, 3), {.mask = {.causal = true, .window = 2}}));
-  rows.push_back(attention_row("window to both sides", normal(1, 2, 4, 3), normal(1, 2, 7, 3), normal(1, 2, 7, 3), {.mask = {.window = 3}}));
-  rows.push_back(attention_row("grouped heads", normal(2, 4, 3, 4), normal(2, 2, 5, 4), normal(2, 2, 5, 3), {.mask = {.causal = true}}));
-  rows.push_back(attention_row("grouped heads in columns", normal(2, 4, 12), normal(2, 4, 4), normal(2, 4, 6), {.n_heads = 6, .n_kv_heads = 2}));
-  rows.push_back(attention_row("soft cap", normal(2, 2, 3, 4).scaled(2), normal(2, 2, 4, 4).scaled(2), normal(2, 2, 4, 4), {.logit_softcap = 1.5}));
-  // Key 1 hidden from all, every key from query 2; a number for the rest.
-  const std::vector<double> bias = {0, -INFINITY, 0.5, 0, -INFINITY, -1, -INFINITY, -INFINITY, -INFINITY};
-  rows.push_back(attention_row("bias with an empty row", {normal(2, 2, 3, 4), normal(2, 2, 3, 4), normal(2, 2, 3, 4)}, [bias](In in) {
-    AttentionOptions o;
-    o.bias = tensor({1, 1, 3, 3}, bias, in[0].dtype(), in[0].device());
-    return o;
-  }));
-  rows.push_back(attention_row("learned bias of heads", {normal(2, 3, 4, 2), normal(2, 3, 5, 2), normal(2, 3, 5, 3), normal(3, 1, 5)}, [](In in) {
-    AttentionOptions o;
-    o.mask.causal = true, o.bias = in[3], o.logit_softcap = 2;
-    return o;
-  }));
-  for (const Input& learned : {normal(2, 1, 4, 5), normal(3, 4, 5)})
-    rows.push_back(attention_row(learned.shape.rank == 4 ? "learned bias of batch entries and queries" : "learned bias of heads and queries",
-                                 {normal(2, 3, 4, 2), normal(2, 3, 5, 2), normal(2, 3, 5, 3), learned}, [](In in) {
-                                   AttentionOptions o;
-                                   o.bias = in[3], o.dropout = 0.2, o.key = kKey;
-                                   return o;
-                                 }));
-  rows.push_back(attention_row("some of all heads, dropout", normal(2, 2, 4, 3), normal(2, 1, 4, 3), normal(2, 1, 4, 3),
-                               {.dropout = 0.4, .key = kKey, .first_head = 3, .all_heads = 6}));
-  rows.push_back(attention_row("padding, documents, alibi, grouped heads, dropout", {normal(2, 4, 4, 2), normal(2, 2, 5, 2), normal(2, 2, 5, 3)}, [](In in) {
-    AttentionOptions o;
-    const auto ids = [device = in[0].device()](const Shape& shape, const std::vector<double>& values) {
-      return tensor(shape, values, DType::i32, device);
-    };
-    o.mask = {.causal = true,
-              .window = 4,
-              .padding_mask = ids({2, 5}, {1, 1, 0, 1, 1, 0, 0, 1, 1, 1}),
-              .query_segment_ids = ids({2, 4}, {1, 1, 1, 2, 4, 4, 4, 4}),
-              .key_segment_ids = ids({2, 5}, {1, 1, 1, 1, 2, 3, 4, 4, 4, 4})};
-    o.alibi = alibi_slopes(0, 4, 4, in[0].dtype(), in[0].device());
-    o.dropout = 0.3, o.key = kKey;
-    return o;
-  }));
-  rows.push_back({.op = "alibi_slopes", .inputs = {normal(3, 2, 2)}, .call = [](In in) {
-                    return mul(in[0], reshape(alibi_slopes(1, 3, 4, in[0].dtype(), in[0].device()), {3, 1, 1}));
-                  }});
-  for (const bool interleaved : {false, true})
-    rows.push_back({.op = "rope",
-                    .variant = interleaved ? "interleaved, heads in columns" : "",
-                    .inputs = {interleaved ? normal(2, 3, 8) : normal(2, 2, 3, 4)},
-                    .call = [interleaved](In in) { return rope(in[0], {.n_heads = interleaved ? 2 : 1, .first = 5, .theta = 100, .interleaved = interleaved}); }});
-  rows[rows.size() - 2].reference = [](Ref r) { return rope(r["q"], {.theta = r.number("theta", 10000)}); };
 }
 
 std::vector<OpCase>& table() {
@@ -486,7 +390,8 @@ const std::vector<OpCase>& op_cases() { return table(); }
 void add_op_case(OpCase row) {
   check(row.call && !row.inputs.empty(), "op case", "{} needs inputs and a call", row.name());
   for (const OpCase& other : table())
-    check(other.name() != row.name(), "op case", "there are two rows {}; give one of them a variant", row.name());
+    check(other.name() != row.name(), "op case", "there are two rows {}; give one of them a variant",
+          row.name());
   table().push_back(std::move(row));
 }
 

@@ -51,8 +51,8 @@ struct OpCase {
 };
 
 const std::vector<OpCase>& op_cases();
-// Adds a row for an op of one's own, in register_<file>(). Throws if it lacks inputs or a call, or if the table
-// has a row of the same name.
+// Adds a row for an op of one's own, in register_<file>(). Throws if it lacks inputs or a call, or if the
+// table has a row of the same name.
 void add_op_case(OpCase row);
 std::vector<Tensor> make_inputs(const OpCase& row, DType dtype, uint64_t seed = 1);
 

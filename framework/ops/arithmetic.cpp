@@ -117,7 +117,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
                   for (int i = 0; i < 2; ++i) {
                     if (!s.needs(i)) continue;
                     Tensor d = empty_like(dy);
-                    kernels(dy).where(view(s[0]), view(i == 0 ? dy : nothing), view(i == 0 ? nothing : dy), mut(d));
+                    kernels(dy).where(view(s[0]), view(i == 0 ? dy : nothing), view(i == 0 ? nothing : dy),
+                                      mut(d));
                     grads[i] = sum_to(d, i == 0 ? to.a : to.b);
                   }
                   return grads;

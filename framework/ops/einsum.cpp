@@ -1,4 +1,5 @@
-// Einsum of two operands, as one matrix product: each is permuted to (batch, rows, inner) or (batch, inner, columns).
+// Einsum of two operands, as one matrix product: each is permuted to (batch, rows, inner) or (batch, inner,
+// columns).
 #include <algorithm>
 
 #include "bonsai/framework/ops/broadcast.h"
@@ -46,8 +47,8 @@ void check_letters(const std::string& equation, const std::string& letters) {
 
 Labelled labelled(const std::string& equation, const std::string& letters, const Tensor& x) {
   check_letters(equation, letters);
-  check(static_cast<int>(letters.size()) == x.rank(), kOp, "\"{}\" of \"{}\" names {} axes, but the operand is {}",
-        letters, equation, letters.size(), x);
+  check(static_cast<int>(letters.size()) == x.rank(), kOp,
+        "\"{}\" of \"{}\" names {} axes, but the operand is {}", letters, equation, letters.size(), x);
   return {letters, x};
 }
 
@@ -65,11 +66,11 @@ Tensor einsum(const std::string& equation, const Tensor& first, const Tensor& se
            b = labelled(equation, text.substr(comma + 1, arrow - comma - 1), second);
   check_letters(equation, result);
   for (const char c : result)
-    check(has(a.letters, c) || has(b.letters, c), kOp, "the letter {} of the result is in no operand of \"{}\"", c,
-          equation);
+    check(has(a.letters, c) || has(b.letters, c), kOp,
+          "the letter {} of the result is in no operand of \"{}\"", c, equation);
   for (const char c : a.letters)
-    check(!has(b.letters, c) || a.size(c) == b.size(c), kOp, "sizes of {} differ: {} and {} in \"{}\"", c, first,
-          second, equation);
+    check(!has(b.letters, c) || a.size(c) == b.size(c), kOp, "sizes of {} differ: {} and {} in \"{}\"", c,
+          first, second, equation);
 
   const std::string in_both = a.letters;  // before sums take letters away
   a.sum_others(b.letters + result);
@@ -85,7 +86,8 @@ Tensor einsum(const std::string& equation, const Tensor& first, const Tensor& se
     if (!has(a.letters, c)) columns += c, n *= b.size(c);
   Shape sizes;
   check(result.size() <= kMaxRank, kOp, "the result of \"{}\" has more than {} axes", equation, kMaxRank);
-  for (const char c : batch + rows + columns) sizes.dim[sizes.rank++] = has(a.letters, c) ? a.size(c) : b.size(c);
+  for (const char c : batch + rows + columns)
+    sizes.dim[sizes.rank++] = has(a.letters, c) ? a.size(c) : b.size(c);
   const Tensor y = matmul(reshape(a.in_order(batch + rows + inner), {batches, m, k}),
                           reshape(b.in_order(batch + inner + columns), {batches, k, n}));
   return Labelled{batch + rows + columns, reshape(y, sizes)}.in_order(result);

@@ -13,8 +13,8 @@ int checked_index(const char* op, const Tensor& x, int axis, const Tensor& index
   check(index && index.dtype() == DType::i32, op, "the index must be i32, got {}", index);
   Shape sizes = x.shape();
   if (index.rank() == x.rank()) sizes.dim[a] = index.size(a);
-  check(index.shape() == sizes, op, "the index must have the sizes of x away from axis {}: x {}, index {}", a, x,
-        index);
+  check(index.shape() == sizes, op, "the index must have the sizes of x away from axis {}: x {}, index {}", a,
+        x, index);
   return a;
 }
 
@@ -48,8 +48,8 @@ Tensor gather(const Tensor& x, int axis, const Tensor& index) {
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& values) {
   const int a = checked_index("scatter_add", x, axis, index);
   check_alike("scatter_add", x, values);
-  check(values.shape() == index.shape(), "scatter_add", "each index needs one value: index {}, values {}", index,
-        values);
+  check(values.shape() == index.shape(), "scatter_add", "each index needs one value: index {}, values {}",
+        index, values);
   Tensor y = x.copy();
   add_at(index, values, a, y);
   check_faults("scatter_add", x.device());

@@ -23,23 +23,27 @@ BONSAI_ELEMENTWISE(OP)
 
 Tensor scale(const Tensor& x, double factor);   // factor * x
 Tensor pow(const Tensor& x, double exponent);   // x ^ exponent
-Tensor dropout(const Tensor& x, double p, RandomKey key);  // 0 with probability p, else x / (1-p); p = 0 is x itself. Srivastava et al. 2014
+// 0 with probability p, else x / (1-p). p = 0 gives x itself. Srivastava et al. 2014, JMLR 15.
+Tensor dropout(const Tensor& x, double p, RandomKey key);
 
 // ---- Arithmetic with broadcasting (NumPy's rule); a gradient has its operand's shape.
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);        // a where the i32 condition is not 0, else b
-Tensor masked_fill(const Tensor& x, const Tensor& keep, double value);          // x where keep is not 0, else value, with gradient exactly 0
-// The larger and the smaller of two, NaN if either is. Equal elements share the gradient equally, as in `max`.
+// Elements of a if the i32 condition is not 0, else of b.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+// Elements of x if keep is not 0, else `value`, whose gradient is exactly 0.
+Tensor masked_fill(const Tensor& x, const Tensor& keep, double value);
+// The larger and the smaller of two, NaN if either is. Equal elements share the gradient equally, as in
+// `max`.
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 // x limited to [low, high], both included; outside, the gradient is 0. NaN stays. low > high is an error.
 Tensor clamp(const Tensor& x, double low, double high);
 
-// ---- Comparisons with broadcasting: i32, 1 where true and 0 elsewhere, for `where`. They have no gradient, and
-// are false for NaN.
+// ---- Comparisons with broadcasting: i32, 1 where true and 0 elsewhere, for `where`. They have no gradient,
+// and are false for NaN.
 Tensor gt(const Tensor& a, const Tensor& b);  // a > b
 Tensor ge(const Tensor& a, const Tensor& b);  // a >= b
 Tensor lt(const Tensor& a, const Tensor& b);  // a < b
@@ -47,11 +51,13 @@ Tensor le(const Tensor& a, const Tensor& b);  // a <= b
 Tensor eq(const Tensor& a, const Tensor& b);  // a == b
 
 // ---- Products.
-Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);  // (...,M,K) x (...,K,N) -> (...,M,N); leading axes broadcast
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x W^T + b: (...,K), (N,K), (N) -> (...,N)
+// (...,M,K) x (...,K,N) -> (...,M,N). Leading axes broadcast.
+Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);
+// x W^T + b: (...,K), (N,K), (N) -> (...,N).
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 // The product of two operands, summed over each letter that the result lacks. The equation has one letter per
-// axis: "ij,jk->ik" is matmul, "bhqd,bhkd->bhqk" gives attention scores. A letter may appear once per operand;
-// "..." is not supported. Errors: an equation without that form, and sizes of a letter that differ.
+// axis: "ij,jk->ik" is matmul, "bhqd,bhkd->bhqk" gives attention scores. A letter may appear once per
+// operand; "..." is not supported. Errors: an equation without that form, and sizes of a letter that differ.
 Tensor einsum(const std::string& equation, const Tensor& a, const Tensor& b);
 
 // ---- Reductions. `keep` leaves an axis of size 1. Negative axes count from the end.
@@ -59,18 +65,19 @@ Tensor sum(const Tensor& x);
 Tensor sum(const Tensor& x, int axis, bool keep = false);
 Tensor mean(const Tensor& x);  // of nothing: an error
 Tensor mean(const Tensor& x, int axis, bool keep = false);
-Tensor max(const Tensor& x, int axis, bool keep = false);  // ties share the gradient equally; of nothing: an error
+// Ties share the gradient equally. An axis of size 0 is an error.
+Tensor max(const Tensor& x, int axis, bool keep = false);
 
-// i32: the index of the largest element, the lowest if there are several, that of the first NaN if there is one.
-// It has no gradient. An axis of size 0 is an error.
+// i32: the index of the largest element, the lowest if there are several, that of the first NaN if there is
+// one. It has no gradient. An axis of size 0 is an error.
 Tensor argmax(const Tensor& x, int axis, bool keep = false);
 // sum((x - mean)^2) / (n - correction): the population's variance with 0, the unbiased one with 1. An axis of
 // size n <= correction is an error.
 Tensor variance(const Tensor& x, int axis, bool keep = false, int64_t correction = 0);
 Tensor cumsum(const Tensor& x, int axis);  // element k is the sum of elements 0 to k along the axis
 
-// ---- Elements along an axis by an i32 index, whose sizes are those of x except along that axis. An index out of
-// range is an error that names it and its position.
+// ---- Elements along an axis by an i32 index, whose sizes are those of x except along that axis. An index
+// out of range is an error that names it and its position.
 Tensor gather(const Tensor& x, int axis, const Tensor& index);  // along the axis, y[k] = x[index[k]]
 // x with values[k] added to element index[k] along the axis. values has the index's shape.
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& values);
@@ -79,15 +86,19 @@ Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor&
 // others copy.
 Tensor reshape(const Tensor& x, const Shape& shape);
 Tensor permute(const Tensor& x, const std::vector<int>& axes);  // axis i of the result is axis axes[i] of x
-Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);  // [begin, end), 0 <= begin <= end <= size
+// [begin, end), 0 <= begin <= end <= size.
+Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);
 Tensor concat(const std::vector<Tensor>& parts, int axis);
 std::vector<Tensor> split(const Tensor& x, int axis, const std::vector<int64_t>& sizes);
 
 // ---- Rows of the last axis.
 Tensor softmax(const Tensor& x);      // exp(x) / sum(exp(x)); a row of only -inf gives 0
 Tensor log_softmax(const Tensor& x);  // x - log(sum(exp(x)))
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps);  // (x - mean) / sqrt(var + eps) * w + b, biased variance; bias may be undefined. Ba et al. 2016, arXiv:1607.06450
-Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);  // x / sqrt(mean(x^2) + eps) * w. Zhang & Sennrich 2019, arXiv:1910.07467
+// (x - mean) / sqrt(var + eps) * w + b, biased variance; bias may be undefined. Ba et al. 2016,
+// arXiv:1607.06450.
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps);
+// x / sqrt(mean(x^2) + eps) * w. Zhang & Sennrich 2019, arXiv:1910.07467.
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 
 // ---- Tables and losses. An id outside the table is an error that names it and its position.
 Tensor embedding(const Tensor& table, const Tensor& ids);  // (V,C), (...) -> (...,C)
@@ -97,45 +108,58 @@ struct CrossEntropyOptions {
   int64_t ignore_index = -100;  // targets equal to this add nothing
   enum Reduction { mean, sum } reduction = mean;  // the mean is over the others; over none it is 0
 };
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options = {});  // (...,V), (...) -> ()
+// (...,V), (...) -> ().
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options = {});
 
 // ---- Attention. Vaswani et al. 2017, arXiv:1706.03762
-// Who may attend to whom: what every part allows. Query i of Tq stands at position i + Tk - Tq, so the last query
-// lines up with the last key. A query that may attend to no key gives exactly 0 and sends exactly 0 back.
+// Which keys a query may attend to: those that every field allows. Query i of Tq has position i + Tk - Tq, so
+// the last query has the position of the last key. A query that may attend to no key gives exactly 0, and its
+// gradients are exactly 0.
 struct Mask {
-  bool causal = false;          // to keys at its own position and before
-  int64_t window = 0;           // w: to the last w positions, its own included; without causal, |query - key| < w. 0: to all
-  Tensor padding_mask = {};           // i32 (B,Tk): to keys that are not 0 here (0: padding)
-  Tensor query_segment_ids = {};  // i32 (B,Tq) and
-  Tensor key_segment_ids = {};    // i32 (B,Tk): to keys of the same document
+  bool causal = false;  // keys at its own position and before
+  // w > 0: keys at the last w positions, its own included; if not causal, keys with |query - key| < w.
+  int64_t window = 0;
+  Tensor padding_mask = {};       // i32 (B,Tk): keys that are not 0 here; 0 is padding
+  Tensor query_segment_ids = {};  // i32 (B,Tq), together with
+  Tensor key_segment_ids = {};    // i32 (B,Tk): keys with the query's id
 };
 
 struct AttentionOptions {
-  int64_t n_heads = 0;     // for q (B,Tq,H*D), k (B,Tk,Hkv*D), v (B,Tk,Hkv*Dv); 0 for q (B,H,Tq,D), k (B,Hkv,Tk,D), v (B,Hkv,Tk,Dv)
-  int64_t n_kv_heads = 0;  // with n_heads: Hkv, 0 for as many. Head h reads key/value head h / (H / Hkv). Ainslie et al. 2023, arXiv:2305.13245
+  // H > 0: q is (B,Tq,H*D), k (B,Tk,Hkv*D), v (B,Tk,Hkv*Dv). 0: q is (B,H,Tq,D), k (B,Hkv,Tk,D), v
+  // (B,Hkv,Tk,Dv).
+  int64_t n_heads = 0;
+  // Hkv, if n_heads is given; 0: as many. Head h reads key/value head h / (H / Hkv). Ainslie et al. 2023,
+  // arXiv:2305.13245.
+  int64_t n_kv_heads = 0;
   Mask mask = {};
   double scale = 0;        // 0: 1 / sqrt(D)
-  double logit_softcap = 0;     // c: scores become c tanh(scores / c), before any bias. Gemma 2, 2024, arXiv:2408.00118
-  Tensor alibi = {};       // (H): slope s adds -s (query position - key position) to the scores. Press et al. 2021, arXiv:2108.12409
+  // c: scores become c tanh(scores / c), before any bias. Gemma 2, 2024, arXiv:2408.00118.
+  double logit_softcap = 0;
+  // (H): slope s adds -s (query position - key position) to the scores. Press et al. 2021, arXiv:2108.12409.
+  Tensor alibi = {};
   Tensor bias = {};        // added to the scores, broadcast to (B,H,Tq,Tk); -inf hides; may have a gradient
   double dropout = 0;      // of the weights
   RandomKey key = {};
-  int64_t first_head = 0;  // these heads are first_head and on of all_heads, among which dropout counts them
-  int64_t all_heads = 0;   // 0: there are no others
+  // These are heads first_head, first_head + 1, ... of all_heads (0: n_heads), by which dropout numbers them.
+  int64_t first_head = 0, all_heads = 0;
 };
 // softmax(scores) v with scores = scale q k^T and what the options add, keeping no (Tq,Tk) tensor.
-Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const AttentionOptions& options = {});
 
 struct AttentionResult {
-  Tensor output;   // as the fused op's
-  Tensor weights;  // (B,H,Tq,Tk), before dropout: a row sums to 1, or is 0 where a query sees no key
+  Tensor output;   // that of the fused op
+  Tensor weights;  // (B,H,Tq,Tk), before dropout: a row sums to 1, or is 0 if the query sees no key
 };
 // The same from simpler ops, to read and to compare with.
-AttentionResult composed_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});
-Tensor alibi_slopes(int64_t first_head, int64_t count, int64_t n_heads, DType dtype, Device device = {});  // (count): 2^(-8 (h + 1) / H)
+AttentionResult composed_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                   const AttentionOptions& options = {});
+// ALiBi's slopes of heads first_head to first_head + count - 1, (count): 2^(-8 (h + 1) / n_heads).
+Tensor alibi_slopes(int64_t first_head, int64_t count, int64_t n_heads, DType dtype, Device device = {});
 
-// Rotary positions: each head of x (...,T,n_heads*D) has its pairs turned by the angle position * theta^(-2j/D), row t
-// at position first + t, which may be below 0. Pairs are (2j, 2j+1) where interleaved, else (j, j + D/2). Su et al. 2021, arXiv:2104.09864
+// Rotary positions: each head of x (...,T,n_heads*D) has its pairs turned by the angle position *
+// theta^(-2j/D), row t at position first + t, which may be below 0. Pairs are (2j, 2j+1) if interleaved,
+// else (j, j + D/2). Su et al. 2021, arXiv:2104.09864
 struct RopeOptions {
   int64_t n_heads = 1;
   int64_t first = 0;

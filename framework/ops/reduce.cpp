@@ -86,8 +86,8 @@ Tensor cumsum(const Tensor& x, int axis) {
   });
 }
 
-// The first element is subtracted before the mean is taken, so that a large mean costs no digits. The variance
-// does not depend on what is subtracted, so that has no gradient.
+// The first element is subtracted before the mean is taken, so that a large mean costs no digits. The
+// variance does not depend on what is subtracted, so that has no gradient.
 Tensor variance(const Tensor& x, int axis, bool keep, int64_t correction) {
   check_floating("variance", x);
   const int a = x.checked_axis("variance", axis);

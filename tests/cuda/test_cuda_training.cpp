@@ -10,9 +10,9 @@ namespace bonsai::test {
 namespace {
 
 RunConfig toy(const std::string& device, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> settings = {"device.type=" + device, "trainer.max_steps=30", "trainer.batch_size=4",
-                                       "model.d_model=32",      "model.block_size=16",  "model.n_layers=2",
-                                       "data.characters=20000", "schedule.warmup_steps=3"};
+  std::vector<std::string> settings = {
+      "device.type=" + device, "trainer.max_steps=30", "trainer.batch_size=4",  "model.d_model=32",
+      "model.block_size=16",   "model.n_layers=2",     "data.characters=20000", "schedule.warmup_steps=3"};
   settings.insert(settings.end(), more.begin(), more.end());
   const char* elsewhere = std::getenv("BONSAI_SOURCE_DIR");  // where the build was carried to another machine
   const std::filesystem::path source = elsewhere ? elsewhere : BONSAI_SOURCE_DIR;
@@ -29,7 +29,8 @@ const std::vector<Kind> kKinds = {
     {"as shipped", {}},
     {"with dropout, in micro-batches", {"model.dropout=0.2", "trainer.gradient_accumulation=2"}},
     {"in the shape of Llama",
-     {"model.position=rope", "model.norm=rms_norm", "model.mlp=swiglu", "model.attention.n_kv_heads=2", "model.bias=false"}},
+     {"model.position=rope", "model.norm=rms_norm", "model.mlp=swiglu", "model.attention.n_kv_heads=2",
+      "model.bias=false"}},
 };
 
 TEST(CudaTraining, ThirtyStepsHaveTheLossesOfTheCpu) {
@@ -69,7 +70,8 @@ TEST(CudaTraining, EveryOptimizerUpdatesAsOnTheCpu) {
     for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-5}, {DType::f64, 1e-12}}) {
       const std::vector<double> here = updated(kind, dtype, {}), there = updated(kind, dtype, kCuda);
       ASSERT_EQ(here.size(), there.size());
-      for (size_t i = 0; i < here.size(); ++i) ASSERT_NEAR(there[i], here[i], tolerance) << kind << " " << name_of(dtype);
+      for (size_t i = 0; i < here.size(); ++i)
+        ASSERT_NEAR(there[i], here[i], tolerance) << kind << " " << name_of(dtype);
     }
 }
 
@@ -88,8 +90,9 @@ TEST(CudaTraining, ALossThatIsNotFiniteChangesNoWeightThoughEveryGradientIsFinit
 
 TEST(CudaTraining, ARunThatWasSavedGoesOnAsOnTheCpu) {
   const Folder folder;
-  const RunConfig config = toy("cuda", {"trainer.checkpoint_interval=5", "trainer.eval_interval=5", "trainer.max_steps=10",
-                                        "trainer.eval_batches=2", "trainer.sample_interval=0"});
+  const RunConfig config =
+      toy("cuda", {"trainer.checkpoint_interval=5", "trainer.eval_interval=5", "trainer.max_steps=10",
+                   "trainer.eval_batches=2", "trainer.sample_interval=0"});
   const RunSummary whole = run_training(config, {folder / "whole"}, false, true);
   EXPECT_EQ(whole.progress.step, 10);
   Trainer trainer(toy("cpu", {"trainer.max_steps=10"}));
@@ -126,8 +129,10 @@ TEST(CudaTraining, AStepCopiesABatchInAndItsNumbersOut) {
     for (int64_t step = 0; step < 3; ++step) trainer.step(step);
     const char* path = std::getenv("BONSAI_CUDA_LIBRARY");
     void* library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    auto* counts = library ? reinterpret_cast<void (*)(int64_t*)>(dlsym(library, "bonsai_emulation_counts")) : nullptr;
-    ASSERT_TRUE(counts || !path || std::string_view(path).find("emulated") == std::string_view::npos) << "an emulated device counts";
+    auto* counts =
+        library ? reinterpret_cast<void (*)(int64_t*)>(dlsym(library, "bonsai_emulation_counts")) : nullptr;
+    ASSERT_TRUE(counts || !path || std::string_view(path).find("emulated") == std::string_view::npos)
+        << "an emulated device counts";
     if (!counts) GTEST_SKIP() << "the device does not count";
     int64_t before[6], after[6];
     counts(before);
@@ -139,8 +144,8 @@ TEST(CudaTraining, AStepCopiesABatchInAndItsNumbersOut) {
     EXPECT_EQ(after[1] - before[1], kSteps) << "copies out: loss, norm and whether both are finite";
     EXPECT_EQ(after[2] - before[2], 0) << "copies on the device";
     EXPECT_EQ(after[4] - before[4], 0) << "allocations";
-    printf("a step of the toy model launches %lld kernels, %s\n", static_cast<long long>((after[3] - before[3]) / kSteps),
-           kind.name);
+    printf("a step of the toy model launches %lld kernels, %s\n",
+           static_cast<long long>((after[3] - before[3]) / kSteps), kind.name);
   }
 }
 

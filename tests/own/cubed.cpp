@@ -9,9 +9,9 @@ namespace {
 
 Tensor cube(const Tensor& x) {
   const Tensor v = x.detach();  // what is computed here is not recorded
-  return record("cube", {x}, mul(v, mul(v, v)), {x}, NoArgs{}, [](Tensor dy, Saved& s, Sink&, NoArgs) -> Grads {
-    return {mul(dy, scale(mul(s[0], s[0]), 2))};
-  });
+  return record(
+      "cube", {x}, mul(v, mul(v, v)), {x}, NoArgs{},
+      [](Tensor dy, Saved& s, Sink&, NoArgs) -> Grads { return {mul(dy, scale(mul(s[0], s[0]), 2))}; });
 }
 
 struct CubedConfig {

@@ -1,5 +1,5 @@
-// Layers that are not position-wise: mixing adds up earlier positions, as padding and documents allow, and declares
-// it; mixing_undeclared does not declare it; numbered adds the number of a position.
+// Layers that are not position-wise: mixing adds up earlier positions, as padding and documents allow, and
+// declares it; mixing_undeclared does not declare it; numbered adds the number of a position.
 #include "bonsai/layers/linear.h"
 #include "bonsai/layers/model/transformer.h"
 #include "bonsai/layers/registry.h"
@@ -39,7 +39,8 @@ class Mixing final : public Layer {
       for (int64_t i = 0; i < time; ++i)
         for (int64_t j = 0; j < time; ++j) {
           const bool padding = context.padding_mask && id(context.padding_mask, row, j) == 0;
-          const bool other = context.segment_ids && id(context.segment_ids, row, i) != id(context.segment_ids, row, j);
+          const bool other =
+              context.segment_ids && id(context.segment_ids, row, i) != id(context.segment_ids, row, j);
           const bool seen = (c_.later || j < i) && j != i && !padding && !other;
           taken.push_back(seen ? 1.0 / static_cast<double>(c_.by_length ? time : 1) : 0);
         }
@@ -60,7 +61,8 @@ struct NumberedConfig {
   bool by_context = true;
   template <class V>
   void visit(V& v) {
-    v("by_context", by_context, "whether numbers begin with the context's first_position, or with 0 in each pass");
+    v("by_context", by_context,
+      "whether numbers begin with the context's first_position, or with 0 in each pass");
   }
 };
 
