@@ -89,7 +89,7 @@ struct ScheduleConfig {
       v("learning_rate", s.learning_rate, "learning rate at the end of the warm-up", between(0, 1000));
       s.choose_defaults(max_steps);
       v("min_learning_rate", s.min_learning_rate,
-        "where a falling rate ends, after the last step; learning_rate / 10 if left out", between(0, 1000));
+        "learning rate at the end of the decay; learning_rate / 10 if left out", between(0, 1000));
       v("warmup_steps", s.warmup_steps,
         "steps of the warm-up; trainer.max_steps / 10, but at most 100, if left out", at_least(0));
     }
