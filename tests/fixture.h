@@ -1,4 +1,4 @@
-// A reference file: its tensors by name, and which of them a test has used.
+// A file of reference values: its tensors by name, and which of them a test has used.
 #pragma once
 
 #include <set>
@@ -9,7 +9,7 @@
 
 namespace bonsai::test {
 
-// How far a result may be from the reference, which is float64.
+// The tolerance of a result relative to the float64 reference.
 inline double tolerance_of(DType dtype) { return dtype == DType::f64 ? 1e-10 : 1e-5; }
 
 class Fixture {
@@ -31,7 +31,7 @@ class Fixture {
     return ids ? file_.read(tensor) : file_.read(tensor, dtype);
   }
 
-  // Inputs and settings for the op table; inputs that have a gradient in the file are watched.
+  // Inputs and settings for the op table. Inputs with a gradient in the file are watched.
   ReferenceCase inputs(Tape& tape, DType dtype) {
     ReferenceCase c;
     c.settings = file_.metadata();
@@ -44,7 +44,8 @@ class Fixture {
     return c;
   }
 
-  // The result has the dtype asked for and agrees; elements that are exactly 0 in the file are exactly 0.
+  // Expects the result to have the dtype and to agree. Elements that are exactly 0 in the file must be
+  // exactly 0.
   void expect(const std::string& tensor, const Tensor& result, DType dtype, bool exact_zeros = false) {
     ASSERT_TRUE(result) << name_ << " " << tensor;
     const Tensor expected = read(tensor, DType::f64);
@@ -59,7 +60,7 @@ class Fixture {
     }
   }
 
-  // y, and the gradient of every watched input.
+  // Compares y and the gradient of every watched input.
   void expect_all(Tape& tape, const ReferenceCase& c, const Tensor& y, DType dtype,
                   bool exact_zeros = false) {
     expect("out.y", y, dtype, exact_zeros);
@@ -74,7 +75,7 @@ class Fixture {
   std::set<std::string> unread_;
 };
 
-// The reference files that this repository holds; another folder of fixtures has the same names.
+// The names of the reference files in this repository; another folder of fixtures has the same names.
 inline std::vector<std::string> fixture_names(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(BONSAI_SOURCE_DIR "/tests/fixtures/" + folder))

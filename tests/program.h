@@ -1,5 +1,5 @@
-// Runs the program as a process with given arguments; returns its exit status, standard output and standard
-// error.
+// Runs the program as a process with the given arguments. Returns its exit status, standard output and
+// standard error.
 #pragma once
 
 #include <fcntl.h>
@@ -24,9 +24,9 @@ class Program {
  public:
   Program() { write(folder / "tiny.yaml", kTinyRun); }
 
-  Folder folder;  // the current folder of what runs
-  std::vector<std::pair<int, rlim_t>> limits;  // of what runs: {RLIMIT_AS, bytes}
-  std::string out_file = "stdout.txt", err_file = "stderr.txt";  // an empty name: closed
+  Folder folder;  // the working directory of the program
+  std::vector<std::pair<int, rlim_t>> limits;  // of the program, such as {RLIMIT_AS, bytes}
+  std::string out_file = "stdout.txt", err_file = "stderr.txt";  // an empty name closes it
 
   pid_t start(const std::vector<std::string>& arguments) const {
     std::vector<std::string> words = {BONSAI_PROGRAM};
@@ -60,7 +60,7 @@ class Program {
     return result;
   }
 
-  // Until the condition holds; false if the program ended before it did.
+  // Waits until the condition holds. Returns false if the program ends before.
   bool wait(pid_t child, const std::function<bool()>& condition) const {
     siginfo_t ended = {};
     while (!condition()) {
@@ -74,7 +74,7 @@ class Program {
 
   Outcome run(const std::vector<std::string>& arguments) const { return finish(start(arguments)); }
 
-  // The name of a run that has been trained for `steps`.
+  // Trains a run for `steps` steps and returns its name.
   std::string trained(const std::string& name = "run", int steps = 4) const {
     const Outcome o = run({"train", "tiny.yaml", "--out", name, "--quiet", "--set",
                            "trainer.max_steps=" + std::to_string(steps)});
@@ -83,7 +83,7 @@ class Program {
   }
 };
 
-// A failure that a user can read: the status, and one line that holds the words.
+// Expects the exit status and an error message of one line that contains the words.
 inline void expect_failure(const Outcome& o, int status, const std::vector<std::string>& words) {
   EXPECT_EQ(o.status, status) << o.err;
   for (const std::string& word : words)

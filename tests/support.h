@@ -18,14 +18,14 @@
 
 namespace bonsai::test {
 
-// The largest size of an element; infinite where one is NaN.
+// The largest absolute value of an element; infinite if one is NaN.
 inline double largest(const Tensor& x) {
   double most = 0;
   for (const double v : x.values()) most = std::max(most, std::isnan(v) ? INFINITY : std::abs(v));
   return most;
 }
 
-// With the relative error that rounding may leave.
+// The dtypes and their tolerances of relative rounding error.
 constexpr std::pair<DType, double> kTypes[] = {{DType::f32, 1e-5}, {DType::f64, 1e-12}};
 
 using Result = Differentiated;
@@ -47,7 +47,7 @@ inline std::string error_of(const std::function<void()>& f) {
 
 inline std::vector<double> values(const Tensor& x) { return x.values(); }
 
-// Values written out to the digits given.
+// Compares with values that are written out to a number of digits.
 inline void expect_values(const Tensor& x, const std::vector<double>& expected, double tolerance = 0) {
   const auto got = x.values();
   ASSERT_EQ(got.size(), expected.size());

@@ -13,12 +13,12 @@
 namespace {
 
 struct Counts {
-  std::atomic<int64_t> calls{0}, maps{0};  // of malloc and its like, of mmap
+  std::atomic<int64_t> calls{0}, maps{0};  // calls of malloc and its relatives, calls of mmap
 } counts;
 
 }  // namespace
 
-// Every allocation of this program and its libraries passes here.
+// Replaces malloc and its relatives: every allocation of this program and its libraries is counted here.
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
@@ -54,7 +54,7 @@ void* mmap(void* at, size_t bytes, int protection, int flags, int file, off_t of
 namespace bonsai::test {
 namespace {
 
-// What a file of /proc/self says of this, in bytes.
+// Reads the value of `key` in a file of /proc/self; returns bytes.
 int64_t process(const char* name, const std::string& key) {
   std::ifstream file(std::string("/proc/self/") + name);
   for (std::string line; std::getline(file, line);)
@@ -63,7 +63,7 @@ int64_t process(const char* name, const std::string& key) {
   return 0;
 }
 
-// While it lives, the system gives this process no more memory: whoever asks gets none.
+// While an object of this class exists, the system refuses more memory to this process.
 class NoMoreMemory {
  public:
   NoMoreMemory() {
@@ -76,8 +76,8 @@ class NoMoreMemory {
   ~NoMoreMemory() { ::setrlimit(RLIMIT_AS, &before_); }
 
  private:
-  // By more than what follows takes of it, a little deeper than what went before: the system extends it where
-  // it is first touched.
+  // Touches 1 MiB of stack, because the system extends the stack on first access. The steps that follow need
+  // less.
   [[gnu::noinline]] static void grow_stack() {
     [[maybe_unused]] volatile char below[1 << 20];
     below[0] = 0;
@@ -86,7 +86,7 @@ class NoMoreMemory {
   struct rlimit before_;
 };
 
-// What glibc took from the system: by moving the break, and by mappings.
+// Bytes that glibc has taken from the system with brk and mmap.
 size_t heap() {
   const struct mallinfo2 info = ::mallinfo2();
   return info.arena + info.hblkhd;
@@ -139,12 +139,12 @@ TEST(Allocations, TheCountersSeeThisProgramsAllocations) {
 TEST(Allocations, FiveThousandStepsKeepNothing) {
   const TinyRun run({"model.d_model=8", "model.n_heads=1", "model.block_size=4",
                      "trainer.gradient_accumulation=1"});
-  const Threads one(1);  // a second that gets its first tile late touches its stack late
+  const Threads one(1);  // a second thread could touch its stack late
   Trainer trainer(run.config);
   for (int step = 0; step < 500; ++step) trainer.step(step);
-  // Counted; status says what is known of late.
+  // smaps_rollup counts the pages when it is read; /proc/self/status may be out of date.
   const auto resident = [] { return process("smaps_rollup", "Anonymous"); };
-  resident();  // whose first call touches a buffer
+  resident();  // the first call allocates a buffer
   const int64_t before = resident(), in_use = pool({}).statistics().in_use;
   const size_t held = ::mallinfo2().uordblks;
   for (int step = 500; step < 5500; ++step) trainer.step(step);

@@ -1,5 +1,5 @@
-// The fused attention op against the composed one over sizes, heads, masks and biases; which keys a query may
-// see; memory use.
+// Compares the fused attention op with the composed one over sizes, heads, masks and biases. Checks which
+// keys a query may see, and the memory use.
 #include "bonsai/framework/core/memory.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"
@@ -11,7 +11,8 @@ struct Sizes {
   int64_t queries, keys, d_k, d_v, heads, kv_heads;
 };
 
-// A part of the grid by number, so that every pair of choices meets somewhere.
+// The options of case n: its digits in a mixed radix choose masks, bias and so on, so that every pair of
+// choices occurs in some case.
 AttentionOptions options_of(int64_t n, const Sizes& s, DType dtype) {
   constexpr int64_t batch = 2;
   const auto some = [&](int64_t rows, int64_t of, uint64_t seed) {
@@ -31,7 +32,7 @@ AttentionOptions options_of(int64_t n, const Sizes& s, DType dtype) {
   if (n / 24 % 2 == 1) o.logit_softcap = 1.2;
   if (n / 48 % 2 == 1) o.alibi = alibi_slopes(0, s.heads, s.heads, dtype);
   if (n / 96 % 2 == 1) o.dropout = 0.4, o.key = {3, 4};
-  if (n % 7 > 3) o.scale = 0.4;  // 7 divides no period of the others
+  if (n % 7 > 3) o.scale = 0.4;  // 7 is coprime to the other periods
   if (n / 192 % 2 == 1) o.bias = scale(random_tensor({s.heads, s.queries, s.keys}, dtype, 5), 0.7);
   return o;
 }
@@ -45,7 +46,7 @@ TEST(Attention, BothPathsAgreeOverSizesHeadsMasksAndBiases) {
     for (int64_t n = 0; n<384; n += s.queries> 10 ? 7 : 1)
       for (const DType dtype : {DType::f64, DType::f32}) {
         if (dtype == DType::f32 && n % 5 != 0) continue;
-        const bool columns = (n + n / 6 + n / 96) % 2 == 0;  // with and without every mask
+        const bool columns = (n + n / 6 + n / 96) % 2 == 0;  // alternates with respect to every mask
         const auto input = [&](int64_t rows, int64_t heads, int64_t width, uint64_t seed) {
           return columns ? random_tensor({2, rows, heads * width}, dtype, seed)
                          : random_tensor({2, heads, rows, width}, dtype, seed);
@@ -80,7 +81,7 @@ TEST(Attention, BothPathsAgreeOverSizesHeadsMasksAndBiases) {
   printf("%lld cases\n", static_cast<long long>(cases));
 }
 
-// What a bias is the same for, its gradient is summed over: batch entries, heads, queries, keys.
+// The gradient of a bias is summed over the axes along which the bias is broadcast.
 TEST(Attention, TheGradientOfABiasHasItsShape) {
   const Sizes s{5, 7, 4, 3, 4, 2};
   const std::vector<Shape> shapes = {{},           {1},          {7},          {5, 1},
@@ -114,7 +115,7 @@ TEST(Attention, TheGradientOfABiasHasItsShape) {
     }
 }
 
-// Some of all heads are what the whole has there, dropped elements too.
+// Attention over a slice of the heads equals that slice of the whole result, dropout included.
 TEST(Attention, SomeHeadsDropWhatTheWholeDrops) {
   const Tensor q = random_tensor({2, 6, 5, 4}, DType::f64), k = random_tensor({2, 3, 7, 4}, DType::f64, 2),
                v = random_tensor({2, 3, 7, 3}, DType::f64, 3);
@@ -160,7 +161,7 @@ Tensor values_1_to(int64_t n, DType dtype) {
   return tensor({1, 1, n, 1}, v, dtype);
 }
 
-// B01: a band and padding, each reasonable, leave the last query without a key.
+// B01: a sliding window and padding together hide all keys from the last query.
 TEST(Attention, AQueryThatMaySeeNothingGivesAndSendsBackZero) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const bool fused : {true, false}) {
@@ -180,8 +181,8 @@ TEST(Attention, AQueryThatMaySeeNothingGivesAndSendsBackZero) {
     }
 }
 
-// Whatever comes down to a query that sees nothing, nothing goes on from it: not to it, and not to any key or
-// value.
+// A query that sees no key has no gradient, whatever its upstream gradient, and contributes nothing to the
+// gradients of keys and values.
 TEST(Attention, ABlindQuerySendsExactlyNothingBack) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const bool fused : {true, false}) {
@@ -205,7 +206,8 @@ TEST(Attention, ABlindQuerySendsExactlyNothingBack) {
     }
 }
 
-// B03: heads share in blocks, 0,0,1,1, and a gradient is the sum over those that share.
+// B03: query heads 0,1 share key/value head 0 and heads 2,3 share head 1. The gradient of a shared head is
+// the sum over its query heads.
 TEST(Attention, GroupedHeadsReadTheirOwnKeysAndValues) {
   for (const bool fused : {true, false})
     for (const bool columns : {true, false}) {
@@ -232,7 +234,7 @@ TEST(Attention, GroupedHeadsReadTheirOwnKeysAndValues) {
             std::string::npos);
 }
 
-// The weights that each mask leaves, for scores of zero: equal shares of what a query may see.
+// With scores of zero the weights of a query are equal over the keys that its mask leaves.
 TEST(Attention, MasksMeanWhatTheySay) {
   const Tensor zero = zeros({1, 1, 4, 1}), v = values_1_to(4, DType::f32);
   const auto seen = [&](const Mask& m) {
@@ -265,12 +267,12 @@ TEST(Attention, AlibiFallsWithTheDistanceByItsSlope) {
                 {1, (far + 2) / (far + 1)}, 1e-12);
 }
 
-// By definition the sign stays: where not causal, keys that come later are favoured.
+// ALiBi keeps the sign of the distance: without a causal mask, later keys get a positive bias.
 TEST(Attention, AlibiTellsBeforeFromAfter) {
   AttentionOptions o;
   o.alibi = tensor({1}, {1}, DType::f64);
   const Tensor zero = zeros({1, 1, 2, 1}, DType::f64);
-  const double later = std::exp(1.0);  // of the second key, for both queries, next to the first
+  const double later = std::exp(1.0);  // weight of the second key relative to the first, for both queries
   for (const Tensor& y : {scaled_dot_product_attention(zero, zero, values_1_to(2, DType::f64), o),
                           composed_attention(zero, zero, values_1_to(2, DType::f64), o).output})
     expect_values(y, std::vector<double>(2, (1 + 2 * later) / (1 + later)), 1e-12);
@@ -289,7 +291,7 @@ TEST(Rope, TurnsPairsByTheAngleOfTheirPosition) {
   EXPECT_NEAR(halves[4], a - 3 * b, 1e-12);
   EXPECT_NEAR(halves[6], 3 * a + b, 1e-12);
   EXPECT_NEAR(halves[5], 2 * c - 4 * d, 1e-12);
-  // Only the difference of two positions matters to a score.
+  // A score depends only on the difference of two positions.
   const Tensor q = random_tensor({1, 8}, DType::f64), k = random_tensor({1, 8}, DType::f64, 2);
   const auto score = [&](int64_t i, int64_t j) {
     return matmul(rope(q, {.first = i}), rope(k, {.first = j}), false, true).item();
@@ -298,7 +300,7 @@ TEST(Rope, TurnsPairsByTheAngleOfTheirPosition) {
   EXPECT_NE(error_of([&] { rope(zeros({3, 3})); }).find("an even width"), std::string::npos);
 }
 
-// Angles are kept from call to call, for some settings at a time and up to some position.
+// The angles are cached between calls, for a few settings and up to a position.
 TEST(Rope, KeptAnglesAreThoseThatWereAskedFor) {
   for (int repeat = 0; repeat < 2; ++repeat)
     for (const double theta : {10.0, 100.0, 1e4})
@@ -320,7 +322,7 @@ TEST(Rope, KeptAnglesAreThoseThatWereAskedFor) {
           }
 }
 
-// What forward and backward take beside operands and results, as a part of one (T,T) table.
+// Peak memory of forward and backward without operands and results, relative to one (T,T) table.
 double share_of_a_table(const std::vector<Tensor>& inputs, const AttentionOptions& o) {
   Tape tape;
   const std::vector<Tensor> in = watch_all(tape, inputs);
@@ -338,7 +340,7 @@ double share_of_a_table(const std::vector<Tensor>& inputs, const AttentionOption
   return static_cast<double>(extra) / static_cast<double>(T * T * 4);
 }
 
-// No (Tq,Tk) tensor, whatever is asked for.
+// No (Tq,Tk) tensor is allocated, whatever the options.
 TEST(Attention, ALongSequenceTakesNoTableOfScores) {
   const Threads two(2);
   constexpr int64_t T = 4096;

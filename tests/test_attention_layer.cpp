@@ -1,5 +1,5 @@
-// Whole attention layers and decoders, on the fused and on the composed path: queries that see no key, shared
-// key/value heads, and what changes when the weights are returned.
+// Whole attention layers and decoders on the fused and the composed path: queries that see no key, shared
+// key/value heads, and results when the weights are returned.
 #include <numeric>
 
 #include "bonsai/framework/core/memory.h"
@@ -14,7 +14,7 @@ namespace {
 
 using Weights = std::map<std::string, Tensor>;
 
-// As far as rounding lets numbers of this size agree; a key's bias has no gradient but rounding.
+// The tolerance is relative to the largest element. The gradient of a key's bias is rounding error alone.
 void expect_near(const std::vector<Tensor>& got, const std::vector<Tensor>& right, double tolerance,
                  const std::string& what) {
   ASSERT_EQ(got.size(), right.size()) << what;
@@ -25,7 +25,7 @@ void expect_near(const std::vector<Tensor>& got, const std::vector<Tensor>& righ
   }
 }
 
-// The output, then the gradients of sum(y * dy).
+// Returns the output, then the gradients of sum(y * dy).
 template <class F>
 std::vector<Tensor> with_gradients(Module& model, const F& forward, const Tensor& dy) {
   for (Parameter* p : model.parameters()) p->zero_gradient();
@@ -49,7 +49,7 @@ void expect_rows_of_one_or_none(const Weights& weights, double tolerance) {
   }
 }
 
-Tensor masked(std::vector<double> row, int64_t time) {  // beside a row without padding
+Tensor masked(std::vector<double> row, int64_t time) {  // the second row has no padding
   row.insert(row.end(), {1, 1, 1, 1});
   return slice(tensor({2, 4}, row, DType::i32), 1, 0, time);
 }
@@ -57,7 +57,7 @@ Tensor masked(std::vector<double> row, int64_t time) {  // beside a row without 
 const MultiHeadAttentionConfig kLayer = {
     .d_model = 16, .n_heads = 4, .init_std = 0.5, .output_init_std = 0.5};
 
-// B01: a band of 2 and padding from the third key on leave row 3 nothing to see.
+// B01: a window of 2 and padding from the third key on hide all keys from query 3.
 TEST(BlindQuery, TheLayersGradientsAreThoseOfTheBatchWithoutIt) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const char* position : {"none", "rope", "rope_interleaved", "alibi"})
@@ -76,7 +76,7 @@ TEST(BlindQuery, TheLayersGradientsAreThoseOfTheBatchWithoutIt) {
               random_tensor({2, 3, 16}, dtype, 2));
           if (capture && time == 4) {
             const Tensor heads =
-                slice(reshape(weights["attention"], {8, 4, 4}), 0, 0, 4);  // of the first entry
+                slice(reshape(weights["attention"], {8, 4, 4}), 0, 0, 4);  // of the first batch entry
             EXPECT_EQ(largest(slice(heads, 1, 3, 4)), 0);
           }
           return all;
@@ -111,7 +111,7 @@ TEST(BlindQuery, TheDecodersGradientsAreThoseOfTheBatchWithoutIt) {
       }
 }
 
-// A batch of nothing but padding: whatever comes down, nothing but the output's bias hears of it.
+// In a batch of padding alone, only the output bias has a gradient.
 TEST(BlindQuery, ABatchOfThemSendsExactlyNothingBack) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const char* position : {"none", "rope", "alibi"})
@@ -132,7 +132,7 @@ TEST(BlindQuery, ABatchOfThemSendsExactlyNothingBack) {
       }
 }
 
-// Masks, ALiBi and rotary positions alike: the last query stands where the last key stands.
+// With fewer queries than keys, the last query is at the position of the last key, for masks, ALiBi and RoPE.
 TEST(Positions, TheLastQueriesAreTheLastRowsOfTheFullPass) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const char* position : {"none", "alibi", "rope", "rope_interleaved"})
@@ -153,21 +153,21 @@ TEST(Positions, TheLastQueriesAreTheLastRowsOfTheFullPass) {
           const Tensor whole = layer(x, x, x, plain);
           for (const int64_t from : {7, 5, 0})
             expect_near({layer(rows(from, 8), x, x, plain)}, {slice(whole, 1, from, 8)}, tolerance, what);
-          Context later = context(100, nullptr);  // only differences matter
+          Context later = context(100, nullptr);  // only differences of positions matter
           expect_near({layer(rows(5, 8), x, x, later)}, {slice(whole, 1, 5, 8)}, 10 * tolerance, what);
           KeyValueCache cache(8);
           Context first = context(0, &cache), second = context(3, &cache);
           layer(rows(0, 3), rows(0, 3), rows(0, 3), first);
           expect_near({layer(rows(6, 8), rows(3, 8), rows(3, 8), second)}, {slice(whole, 1, 6, 8)}, tolerance,
                       what + " after cached keys");
-          // More queries than keys: the first come before all of them.
+          // With more queries than keys, the first queries are before all keys.
           expect_near({slice(layer(x, rows(3, 8), rows(3, 8), plain), 1, 3, 8)},
                       {layer(rows(3, 8), rows(3, 8), rows(3, 8), plain)}, tolerance, what);
         }
 }
 
-// By ops, step by step: the projections, then the norm, then the turn; a scale of one's own; what the cache
-// keeps.
+// Compares the layer with its ops one by one: projections, QK-norm, RoPE, a custom scale. The cache stores
+// the keys after norm and rotation.
 TEST(Positions, HeadsAreNormalisedThenTurnedAndKeysAreKeptSo) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const bool interleaved : {false, true}) {
@@ -184,7 +184,7 @@ TEST(Positions, HeadsAreNormalisedThenTurnedAndKeysAreKeptSo) {
                                 .scale = 0.7,
                                 .init_std = 0.5,
                                 .output_init_std = 0.5}};
-      for (Parameter* p : layer.parameters())  // biases start as zeros and gains as ones
+      for (Parameter* p : layer.parameters())  // biases are initially 0 and gains 1
         if (p->value.rank() == 1) copy_into(random_tensor({4}, dtype, p->path.size()), p->value);
       const auto of = [&](const std::string& path) { return layer.parameter("attention." + path).value; };
       const auto projected = [&](const char* name, const Tensor& x) {
@@ -225,7 +225,7 @@ TEST(CrossAttention, TakesNothingThatComparesPositions) {
             "[a] window" + none);
 }
 
-// B03: values of 1 and 2, scores of 0, an output projection that changes nothing.
+// B03: the values are 1 and 2, the scores 0, and the output projection is the identity.
 TEST(GroupedHeads, ALayersHeadsReadTheirOwnValues) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const bool capture : {false, true}) {
@@ -241,12 +241,12 @@ TEST(GroupedHeads, ALayersHeadsReadTheirOwnValues) {
       expect_values(with_gradients(
                         layer, [&] { return layer(x, x, x, context); }, full({1, 3, 4}, 1, dtype))[0],
                     {1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2}, tolerance);
-      expect_values(layer.value.bias->grad, {6, 6}, tolerance);  // three queries of two heads
+      expect_values(layer.value.bias->grad, {6, 6}, tolerance);  // from three queries of two heads
     }
 }
 
-// Head h reads key/value head h / 2: as a layer of four, whose heads 0 and 1, and 2 and 3, have the same
-// weights.
+// Query head h reads key/value head h / 2. The layer equals one with four key/value heads in which heads 0
+// and 1, and heads 2 and 3, have equal weights.
 TEST(GroupedHeads, ALayerIsOneWithItsKeyAndValueHeadsRepeatedInBlocks) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const char* position : {"none", "rope", "rope_interleaved", "alibi"})
@@ -318,8 +318,8 @@ TEST(Capture, LookingAtTheWeightsChangesNothingInTraining) {
     }
 }
 
-// How much a forward and backward pass through one head takes at most, beside what there was, in tables of
-// scores.
+// Peak memory of a forward and backward pass through one head, less the memory in use before, in (T,T) tables
+// of scores.
 double tables_taken(int64_t time, Weights* weights) {
   Module root;
   MultiHeadAttention layer{

@@ -1,4 +1,4 @@
-// The audit and the trace of non-finite values against planted faults: each must be found and named.
+// Plants faults for the audit and for the trace of non-finite values. Each fault must be found and named.
 #include "bonsai/framework/autograd/record.h"
 #include "bonsai/framework/backend/backend.h"
 #include "bonsai/framework/checks/audit.h"
@@ -13,14 +13,14 @@ namespace {
 
 // ---- Leak audit
 
-// One head of attention with a residual, and what may be wrong with it.
+// One attention head with a residual connection, and the faults that can be planted in it.
 struct Planted {
-  double hidden = -INFINITY;  // added where a key may not be seen
-  int64_t diagonal = 0;       // so many later keys are seen
+  double hidden = -INFINITY;  // added to the scores of hidden keys
+  int64_t diagonal = 0;       // number of later keys that a query sees
   bool mixes_rows = false, ignores_padding = false, severed = false, ignores_documents = false;
   bool causal = true;
-  int64_t outputs = 0;  // queries of their own, which read x as a source
-  int64_t careless = -1;  // the one query that heeds neither padding nor documents
+  int64_t outputs = 0;  // number of separate queries, which read x as a source; 0: x attends to itself
+  int64_t careless = -1;  // the one query that ignores padding and documents
 
   Tensor operator()(const Tensor& x, const AuditConditions& c) const {
     const int64_t batch = x.size(0), time = x.size(1), queries = outputs ? outputs : time;
@@ -77,14 +77,15 @@ TEST(Audit, EachPlantedLeakIsFoundAndNamed) {
     EXPECT_NE(all.find(leak), std::string::npos) << leak << " is not in:\n" << all;
   };
   found({.diagonal = 1}, "position 0 depends on position 1, which comes later\n");
-  // Constants instead of -inf, each found where it is out-shouted, and the lowest float behind padding.
+  // A finite constant instead of -inf leaks once the scores exceed it; the lowest float leaks if all keys are
+  // padding.
   found({.hidden = -1e4}, "which comes later (attention scale x 1e+05)");
   found({.hidden = -1e9}, "which comes later (attention scale x 1e+12)");
   found({.hidden = -3.4028235e38}, "which comes later (with padding)");
   found({.ignores_padding = true}, "which is padding");
   found({.ignores_documents = true}, "which is of another document");
   found({.mixes_rows = true}, "row 0 of the batch depends on row 1");
-  // The same of an encoder and of what a decoder sees of its source.
+  // The same faults in an encoder and in cross-attention.
   for (const Planted& other : {Planted{.causal = false}, Planted{.outputs = 7}}) {
     const auto with = [&](auto change) {
       Planted p = other;
@@ -123,7 +124,7 @@ TEST(Audit, WhatIsNotFiniteProvesNothingAndIsNoLeak) {
   EXPECT_NE(report.text().find("a gradient is not finite"), std::string::npos) << report.text();
 }
 
-// Scores that do not hear of the scale would hide a finite mask.
+// If the attention scale did not reach the scores, a finite mask would go unnoticed.
 TEST(Audit, AScaleThatDoesNotReachTheScoresProvesNothing) {
   const AuditReport report = leak_audit(
       "deaf",
@@ -136,7 +137,7 @@ TEST(Audit, AScaleThatDoesNotReachTheScoresProvesNothing) {
       << report.text();
 }
 
-// The same constants planted in the kernel that the decoder's attention calls.
+// Plants the same constants in the kernel that the decoder's attention calls.
 TEST(Audit, AFiniteMaskInTheDecodersAttentionIsFound) {
   static std::vector<float> table;
   constexpr int64_t T = 8;
@@ -180,7 +181,7 @@ TEST(Audit, AFiniteMaskInTheDecodersAttentionIsFound) {
   }
 }
 
-// Whatever padding is said to hide, it must leave the rest to be seen.
+// Padding must leave the other positions visible.
 TEST(Audit, PaddingThatHidesEverythingProvesNothing) {
   const AuditReport report = leak_audit(
       "blind",
@@ -189,8 +190,8 @@ TEST(Audit, PaddingThatHidesEverythingProvesNothing) {
   EXPECT_NE(report.text().find("which is no padding"), std::string::npos) << report.text();
 }
 
-// All leaks and no others, whether positions are asked one by one or together; of nine, four are asked: the
-// first and the last, and two between. The last cannot see its future, but padding.
+// Finds all leaks and no others, whether positions are probed one by one or together. Of nine positions four
+// are probed: the first, the last and two between. The last has no future, but it can see padding.
 TEST(Audit, FewPositionsAtATimeGiveTheSameLeaks) {
   const auto leaks = [](const Planted& planted, int64_t tokens, const std::string& end) {
     const AuditReport report = leak_audit("planted", planted, 9, 4, DType::f32,
@@ -213,7 +214,7 @@ TEST(Audit, FewPositionsAtATimeGiveTheSameLeaks) {
     EXPECT_EQ(leaks(next, tokens, "later"),
               pairs({{0, 1}, {0, 2}, {2, 3}, {2, 4}, {5, 6}, {5, 7}}, "comes later"));
     EXPECT_EQ(leaks(next, tokens, "(with padding)"), leaks(next, 10000, "(with padding)"));
-    // All before position 8 are padding; of those before position 2, what the seed draws.
+    // All positions before 8 are padding; of those before 2, the seed chooses.
     EXPECT_EQ(leaks(padding, tokens, "is padding"),
               pairs({{2, 1}, {8, 0}, {8, 1}, {8, 2}, {8, 3}, {8, 4}, {8, 5}, {8, 6}, {8, 7}}, "is padding"));
     // Nine inputs in four documents: 0 to 2, 3 and 4, 5 and 6, 7 and 8.
@@ -230,7 +231,7 @@ TEST(Audit, ADependenceOnAnotherPositionIsFoundWhereverItIs) {
         "layer", [&](const Tensor& x, const AuditConditions&) { return f(x); }, 64, 3, 16);
   };
   EXPECT_EQ(audit([](const Tensor& x) { return tanh(x); }).text(), "audit layer: passed (64 positions)\n");
-  const auto shifted = [](const Tensor& x, int64_t by) {  // y[t] = x[t] + x[t + by], with 0 beyond the end
+  const auto shifted = [](const Tensor& x, int64_t by) {  // y[t] = x[t] + x[t + by]; x is 0 beyond its end
     const Tensor rest = slice(x, 1, by, 64);
     return add(x, concat({rest, zeros({x.size(0), by, 3})}, 1));
   };
@@ -245,8 +246,7 @@ TEST(Audit, ADependenceOnAnotherPositionIsFoundWhereverItIs) {
             "audit layer: proves nothing (64 positions)\n  no output depends on any input\n");
 }
 
-// Positions that are spread evenly always include the first and the last; with few of them these are the
-// extremes.
+// Evenly spread positions always include the first and the last, even if only two are probed.
 TEST(Audit, TheFirstAndTheLastPositionAreAlwaysAsked) {
   for (const int64_t positions : {2, 3, 4, 9})
     for (const int64_t careless : {0, 8}) {
@@ -277,7 +277,7 @@ TEST(Nonfinite, TheOpThatMadeItIsNamedNotThoseThatPassItOn) {
   EXPECT_EQ(first_bad([&] { tanh(sub(exp(big), exp(big))); }), "[exp] made inf of f32(2) from 1 to 200");
   EXPECT_EQ(first_bad([&] { exp(log(neg(big))); }), "[log] made nan of f32(2) from -200 to -1");
   EXPECT_EQ(first_bad([&] { exp(scale(big, 0.1)); }), "");
-  // A mask is meant, and so is what follows from it.
+  // Infinities from a mask, and values that follow from them, are intended.
   EXPECT_EQ(
       first_bad([&] {
         softmax(masked_fill(random_tensor({2, 2}, DType::f32), tensor({2}, {0, 0}, DType::i32), -INFINITY));
@@ -296,7 +296,7 @@ TEST(Nonfinite, ABackwardIsNamedToo) {
             "from 1 to 1 and of f64(2) from 0 to 2");
 }
 
-// An op of one's own may call ops on its way back.
+// A backward function may call ops.
 TEST(Nonfinite, AnOpInsideABackwardIsNamedWithIt) {
   const std::string text = first_bad([] {
     Tape tape;
@@ -321,7 +321,7 @@ TEST(Nonfinite, AParameterThatIsNotFiniteIsNamed) {
   EXPECT_NE(text.find("with nan"), std::string::npos) << text;
 }
 
-// Watching changes no gradient.
+// The trace changes no gradient.
 TEST(Nonfinite, GradientsUnderWatchAreTheSame) {
   for (const OpCase& row : op_cases()) {
     const auto inputs = make_inputs(row, DType::f32);

@@ -1,5 +1,4 @@
-// The output of `bonsai bench`, by which speed is judged: its keys and its profile; and no process is left
-// running.
+// The output of `bonsai bench`: its keys and its profile. No process may be left running.
 #include <sys/prctl.h>
 
 #include <thread>
@@ -66,7 +65,7 @@ TEST(Bench, AProfileAddsUpAndItsTraceIsOneArrayOfCompleteEvents) {
                  {"none/trace.json could not be written"});
 }
 
-// BONSAI_ISA: the level that was asked for runs, or one sentence says why not.
+// BONSAI_ISA selects a level; a level that cannot run is refused in one sentence.
 TEST(Bench, TheLevelThatWasAskedForRunsOrIsRefused) {
   const Program p;
   for (const std::string level : {"v2", "v3", "v4", "plain", "v9"}) {
@@ -85,7 +84,7 @@ TEST(Bench, TheLevelThatWasAskedForRunsOrIsRefused) {
   ::unsetenv("BONSAI_ISA");
 }
 
-// Orphans become children of this process: there must be none.
+// Orphaned processes become children of this process; there must be none.
 bool nobody_is_left() {
   for (int i = 0; i < 200; ++i) {
     if (::waitpid(-1, nullptr, WNOHANG) < 0) return true;
@@ -94,8 +93,8 @@ bool nobody_is_left() {
   return false;
 }
 
-// Whether the process has a child: the fourth word of a process's stat, after its name in brackets, is its
-// parent.
+// Returns whether the process has a child. The fourth field of /proc/PID/stat, the second after the name in
+// brackets, is the parent.
 bool has_child(pid_t parent) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     std::string stat;

@@ -20,7 +20,7 @@ cpu::Multiply<T> right() {
     return blas.f64;
 }
 
-// The right product, and then a change to it where `where` holds.
+// Computes the right product, then falsifies it if kWhere holds.
 template <class T, bool (*kWhere)(int64_t m, int64_t n, int64_t k, bool ta, bool tb)>
 void wrong_matrix(int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, bool ta, const T* b,
                   int64_t ldb, bool tb, T beta, T* c, int64_t ldc) {
@@ -78,7 +78,7 @@ std::vector<Blas> faults_of() {
   return all;
 }
 
-// One product of each kind that layers need: large, small, and of one row.
+// One product of each kind that layers need: large, small, and with one row.
 std::vector<Tensor> some_products(DType dtype) {
   const Tensor x = random_tensor({130, 300}, dtype, 1), w = random_tensor({70, 300}, dtype, 2);
   const Tensor row = random_tensor({1, 300}, dtype, 3), small = random_tensor({5, 7}, dtype, 4);

@@ -1,5 +1,5 @@
-// If a bias, a mask or a scale is broadcast over a batch, its gradient must have its shape and be summed over
-// the right axes: broadcasting against brute force.
+// Compares broadcasting with brute force. If a bias, a mask or a scale is broadcast over a batch, its
+// gradient must have its own shape and be summed over the right axes.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"
 
@@ -10,7 +10,7 @@ using Binary = Tensor (*)(const Tensor&, const Tensor&);
 
 Tensor ones(const Shape& shape) { return full(shape, 1, DType::f64); }
 
-// B09, upstream gradient 1 everywhere.
+// B09: the upstream gradient is 1 everywhere.
 TEST(Broadcast, AStretchedOperandGetsTheSumInItsOwnShape) {
   const struct {
     Binary op;
@@ -33,7 +33,7 @@ TEST(Broadcast, AStretchedOperandGetsTheSumInItsOwnShape) {
   }
 }
 
-// Where element `flat` of a tensor of shape `to` lies in one of shape `from` that is stretched to it.
+// Index, in a tensor of shape `from` that is broadcast to `to`, of element `flat` of the result.
 size_t source(int64_t flat, const Shape& to, const Shape& from) {
   int64_t at = 0, step = 1;
   for (int i = 1; i <= to.rank; ++i) {
@@ -74,7 +74,7 @@ const Shape kShapes[] =
                          {1, 3, 1, 3},
                          {2, 1, 2, 1}, {2, 3, 1, 1}, {1, 1, 2, 3}, {2, 1, 1, 3}, {1, 1, 1, 1}, {2, 0, 1, 3}};
 
-// f(stretched inputs) is the reference: no axis is stretched there, so nothing is summed.
+// The reference is f of explicitly stretched inputs, which needs no broadcasting and no summation.
 void expect_as_stretched(const std::string& name, const std::function<Tensor(const std::vector<Tensor>&)>& f,
                          const std::vector<Tensor>& inputs, const Shape& to) {
   std::vector<Tensor> full_size;
@@ -122,7 +122,7 @@ TEST(Broadcast, EveryTripleOfAWhereEqualsItsStretchedForm) {
         if (!fits(a, b) || !fits(c, broadcast("test", a, b))) continue;
         const Shape to = broadcast("test", c, broadcast("test", a, b));
         std::vector<double> flags;
-        // 0 is false, anything else true.
+        // 0 is false; any other value is true.
         for (int64_t i = 0; i < c.elements(); ++i) flags.push_back(i % 3 == 0 ? -2 : i % 3 - 1);
         expect_as_stretched("where", [](const std::vector<Tensor>& in) { return where(in[0], in[1], in[2]); },
                             {tensor(c, flags, DType::i32), random_tensor(a, DType::f64, 1),

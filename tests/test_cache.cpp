@@ -1,5 +1,5 @@
-// Generation with a key/value cache: however the tokens are split, the logits and the text equal those of the
-// full forward pass.
+// Generation with a key/value cache: however the tokens are split into passes, the logits and the text equal
+// those of one full forward pass.
 #include <numeric>
 
 #include "bonsai/framework/ops/ops.h"
@@ -16,7 +16,7 @@ void register_mixing();  // own/mixing.cpp
 namespace bonsai::test {
 namespace {
 
-// Trained for a moment, so that nothing is near zero.
+// A model after a few training steps, so that no weight is near zero.
 struct Trained {
   explicit Trained(const std::vector<std::string>& settings, bool wide = false)
       : run(with_block(settings, wide)), trainer(run.config) {
@@ -56,7 +56,7 @@ std::vector<int32_t> some_ids(int64_t count) {
   return ids;
 }
 
-// Piece by piece through a cache, and what the context says of the keys with it.
+// Compares passes through the cache, split as given and with the masks of the context, with one full pass.
 void expect_full_forward(Model& model, const Tensor& ids, const std::vector<int64_t>& split,
                          double tolerance, const Context& said, const std::string& name) {
   Context whole = said;
@@ -110,8 +110,8 @@ TEST(Cache, PaddingAndDocumentsHoldForCachedKeysToo) {
   }
 }
 
-// Beside others, a row is what it is alone without its padding; its positions are only shifted where they are
-// relative.
+// A padded row in a batch gives the same logits as the row alone. Its positions may be shifted only if they
+// are relative.
 TEST(Cache, APaddedRowIsWhatItIsAlone) {
   for (const auto& settings : kModels) {
     const bool absolute = settings[0].ends_with("learned") || settings[0].ends_with("sinusoidal");
@@ -146,7 +146,7 @@ TEST(Cache, MasksOfTheNewTokensAloneAreRefused) {
   }
 }
 
-// The ids and 12 more, the most likely ones, by a pass over the whole window for each.
+// The ids and the 12 most likely next ones, each from a full forward pass over the window.
 std::vector<int32_t> plain_text(Model& model, std::vector<int32_t> ids, const Source& source = {}) {
   for (int i = 0; i < 12; ++i) {
     Context context{.source = source};
@@ -161,7 +161,7 @@ std::vector<int32_t> plain_text(Model& model, std::vector<int32_t> ids, const So
 TEST(Cache, GreedyTextIsThatOfTheFullForward) {
   for (const auto& settings : kModels) {
     Trained trained(settings);
-    for (const int64_t prompt : {1, 5, 16, 20}) {  // 16 fills the block, 20 is longer
+    for (const int64_t prompt : {1, 5, 16, 20}) {  // 16 fills the block, 20 exceeds it
       const std::vector<int32_t> start = some_ids(prompt);
       EXPECT_EQ(generate(trained.model(), start, 12, {.temperature = 0}), plain_text(trained.model(), start))
           << settings[0] << " prompt of " << prompt;
@@ -220,7 +220,7 @@ TEST(PositionWise, EveryShippedKindOfModelPassesTheAuditOfItsPasses) {
     }
 }
 
-// Also behind a gate that training has yet to open.
+// Also found if the gate is 0 at first, so that the mixing has no effect yet.
 TEST(PositionWise, ALayerThatMixesPositionsUndeclaredIsRefusedByAuditAndTraining) {
   const std::string mlp = "model.mlp=mixing_undeclared";
   for (const char* gate : {"1", "0"})
@@ -290,7 +290,7 @@ TEST(PositionWise, WithASourceTooTextIsThatOfTheFullForward) {
   }
 }
 
-// What a declaration does not excuse, and what a position-wise layer may get wrong.
+// Faults of a layer that declares that it mixes positions, and of a position-wise layer.
 TEST(PositionWise, SiblingsAreFoundByTheAudit) {
   expect_in(audit_of({"model.mlp=mixing", "model.mlp.later=true"}), "which comes later");
   const std::string length = audit_of({"model.mlp=mixing", "model.mlp.by_length=true"});
@@ -350,15 +350,15 @@ TEST(Sampling, TopPAndMinPKeepTheMostLikely) {
   const auto most = drawn({.top_p = 0.79});
   EXPECT_NEAR(most[0], 1250, 100);
   EXPECT_EQ(most[2] + most[3], 0);
-  // top_p takes its share of what top_k left: 0.5 of 0.8 is more than 0.6 of it.
+  // top_p applies to the probabilities that top_k leaves, normalized: 0.5 / 0.8 exceeds 0.6.
   EXPECT_EQ(drawn({.top_k = 2, .top_p = 0.6}), (std::vector<int>{2000, 0, 0, 0}));
   EXPECT_NEAR(drawn({.top_k = 2, .top_p = 0.7})[0], 1250, 100);
-  // And of the weights at the temperature: at 2 the likeliest has 0.38 of all, the first two 0.68.
+  // top_p applies after the temperature: at 2 the likeliest token has probability 0.38, the first two 0.68.
   EXPECT_EQ(drawn({.temperature = 0.5, .top_p = 0.68}), (std::vector<int>{2000, 0, 0, 0}));
   EXPECT_GT(drawn({.temperature = 2, .top_p = 0.5})[1], 0);
   EXPECT_GT(drawn({.temperature = 2, .min_p = 0.5})[2], 0) << "the root of 0.3 of the likeliest";
   EXPECT_EQ(drawn({.temperature = 0.5, .min_p = 0.5}), (std::vector<int>{2000, 0, 0, 0}));
-  const auto at_least = drawn({.min_p = 0.2});  // a fifth of 0.5
+  const auto at_least = drawn({.min_p = 0.2});  // the threshold is a fifth of 0.5
   EXPECT_GT(at_least[2], 0);
   EXPECT_EQ(at_least[3], 0);
   EXPECT_EQ(drawn({.min_p = 1}), (std::vector<int>{2000, 0, 0, 0}));

@@ -15,7 +15,7 @@ size_t files_in(const std::filesystem::path& folder) {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
 }
 
-// Files of this process end at `bytes`, as on a full disk.
+// Limits files of this process to `bytes`, which acts like a full disk.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -57,7 +57,7 @@ TEST(Checkpoint, AFailedSaveIsReportedAndLeavesTheOldOne) {
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 
-// The whole run ends with the error; what it saved before is there.
+// The run ends with the error, and its earlier checkpoint is intact.
 TEST(Checkpoint, ARunOnAFullDiskFailsAndItsLastCheckpointGoesOn) {
   const Folder folder;
   TinyRun().train(folder / "whole");
@@ -101,7 +101,7 @@ TEST(Checkpoint, ACutOrChangedFileIsRefused) {
   for (size_t at = 0; at < 4000; at += 13) flipped(at, static_cast<int>(at % 8));  // the header
 }
 
-// The tensors and metadata of a good checkpoint, changed, with the checksum that belongs to them.
+// A good checkpoint with changed tensors and metadata and the matching checksum.
 struct Changed {
   explicit Changed(const std::filesystem::path& good) {
     const SafetensorsFile file(good);
@@ -113,7 +113,7 @@ struct Changed {
     ASSERT_NE(config.find(was), std::string::npos) << was;
     config.replace(config.find(was), was.size(), now);
   }
-  // What is said of it when it is read, its model built and loaded.
+  // The error when the checkpoint is read and its model is built and loaded.
   std::string error(const std::filesystem::path& path) {
     metadata["checksum"] = checkpoint_checksum(tensors, metadata);
     write_safetensors(path, {tensors.begin(), tensors.end()}, metadata);
@@ -128,8 +128,8 @@ struct Changed {
   std::map<std::string, std::string> metadata;
 };
 
-// Whichever size the config claims, the first parameter that the file lacks ends the building: no memory is
-// asked for it.
+// Whatever sizes the config claims, building ends at the first parameter that the file lacks, before its
+// memory is allocated.
 TEST(Checkpoint, AModelLargerThanTheFileIsNotBuilt) {  // B70
   const Folder folder;
   const TinyRun run;
@@ -152,7 +152,7 @@ TEST(Checkpoint, AModelLargerThanTheFileIsNotBuilt) {  // B70
     for (const std::string& word : {std::string("claims.safetensors"), std::string("has no tensor"), tensor})
       EXPECT_NE(error.find(word), std::string::npos) << now << ": " << error;
   }
-  // Sinusoidal positions have no tensor to compare with; they cost what is asked of them.
+  // Sinusoidal positions have no tensor to compare with; only the positions in use are computed.
   Changed vast(good);
   vast.set("position: learned\n", "position: sinusoidal\n");
   vast.set("block_size: 8\n", "block_size: 1000000000000\n");
@@ -230,7 +230,7 @@ TEST(Checkpoint, TiedTablesComeBackTied) {
   };
   EXPECT_TRUE(same_bits(logits(trainer), logits(loaded)));
   loaded.step(1);
-  // The head uses what the embedding uses: setting the table to 0 makes all logits equal.
+  // Head and embedding share the table: setting it to 0 makes all logits equal.
   save_checkpoint(again, loaded, {.step = 2});
   EXPECT_EQ(std::filesystem::file_size(file), std::filesystem::file_size(again));
   Tensor& table = loaded.model().parameter("token.weight").value;
@@ -250,7 +250,7 @@ TEST(Checkpoint, ATiedFileDoesNotFitAnUntiedModelNorTheReverse) {
   EXPECT_TRUE(same_bits(b.arena().values(), before)) << "a refused file must not be loaded in part";
 }
 
-// With a checksum that is right (B77).
+// The checksum is right (B77).
 TEST(Checkpoint, ATokenizerOfAnotherSizeThanTheModelIsRefused) {
   const Folder folder;
   for (const int64_t letters_more : {-1, 1}) {

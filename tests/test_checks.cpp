@@ -18,7 +18,7 @@ using In = const std::vector<Tensor>&;
 
 Tensor x34() { return random_tensor({3, 4}, DType::f64); }
 
-// dy goes back times a factor: 1 is right.
+// The identity, whose backward function multiplies dy by a factor; 1 is right.
 Tensor passed_back_times(const Tensor& x, double factor) {
   return record("planted", {x}, x.copy(), {}, factor,
                 [](Tensor dy, Saved&, Sink&, double f) -> Grads { return {scale(dy, f)}; });
@@ -42,7 +42,8 @@ TEST(Gradcheck, AWrongGradientIsWrong) {
   EXPECT_NE(report.text().find("      error "), std::string::npos) << "the curve";
 }
 
-// Told apart for every op: a gradient that is off by a thousandth, and a result that is rounded to f32.
+// For every op, the check distinguishes a gradient that is off by a thousandth from a result that is rounded
+// to f32.
 TEST(Gradcheck, WrongIsWrongAndRoundingIsFloatNoiseForEveryRow) {
   for (const OpCase& row : op_cases()) {
     const auto inputs = make_inputs(row, DType::f64);
@@ -68,7 +69,7 @@ TEST(Gradcheck, ASlopeThatDiffersToTheLeftAndToTheRightIsAKink) {
       gradcheck("kink", [](In in) { return relu(in[0]); }, {tensor({3}, {1, 0, -1}, DType::f64)});
   EXPECT_EQ(faults_of(report), std::vector{GradcheckFailure::kink}) << report.text();
   EXPECT_NE(report.text().find("at (1) is a kink"), std::string::npos) << report.text();
-  // Beside a kink, not on it, there is nothing to complain about.
+  // Points near a kink, but not on it, pass.
   const auto beside = gradcheck("beside", [](In in) { return relu(in[0]); },
                                 {tensor({3}, {1e-3, -1.5e-3, 1e-5}, DType::f64)});
   EXPECT_TRUE(beside.passed()) << beside.text();
@@ -105,7 +106,7 @@ TEST(Gradcheck, ABackwardThatIsNotDeterministicIsNamedSo) {
   EXPECT_NE(report.text().find("backward gave two gradients of input 0"), std::string::npos) << report.text();
 }
 
-// sqrt(x^2) at 0 has a value, and 0/0 for a gradient.
+// sqrt(x^2) at 0 has a value, but its gradient is 0/0.
 TEST(Gradcheck, AGradientThatIsNotANumberIsNamedSo) {
   const auto report =
       gradcheck("root", [](In in) { return sqrt(mul(in[0], in[0])); }, {tensor({3}, {1, 0, -1}, DType::f64)});
@@ -118,7 +119,7 @@ TEST(Gradcheck, WhatDependsOnNothingIsNoProof) {
   const auto constant = [](In in) { return scale(in[0], 0); };
   EXPECT_FALSE(gradcheck("constant", constant, {x34()}).passed());
   EXPECT_FALSE(taylor("constant", constant, {x34()}).passed());
-  // Beside something that does depend, a gradient that is zero as the differences are is right.
+  // If the result depends on another input, a zero gradient that agrees with the differences passes.
   EXPECT_TRUE(gradcheck("one of two", [](In in) { return add(scale(in[0], 0), tanh(in[1])); }, {x34(), x34()})
                   .passed());
   EXPECT_FALSE(gradcheck("severed", [](In in) { return add(tanh(in[0].detach()), tanh(in[1])); },
@@ -126,7 +127,7 @@ TEST(Gradcheck, WhatDependsOnNothingIsNoProof) {
                    .passed());
 }
 
-// B57: relu left of its kink, a ReLU layer that is dead, and one dead input beside one that is not.
+// B57: ReLU of negative inputs, a dead ReLU layer, and one dead input next to a live one.
 TEST(Gradcheck, AZeroThatAgreesIsNamedAsNoProof) {
   const auto relu_of = [](In in) { return relu(in[0]); };
   const std::string line = ": gradient and differences are all zero; they agree, but prove nothing\n";
@@ -139,7 +140,7 @@ TEST(Gradcheck, AZeroThatAgreesIsNamedAsNoProof) {
       gradcheck("one of two", [](In in) { return add(scale(in[0], 0), tanh(in[1])); }, {x34(), x34()});
   EXPECT_TRUE(beside.passed()) << beside.text();
   EXPECT_NE(beside.text().find("  [scale] input 0 f64(3,4)" + line), std::string::npos) << beside.text();
-  // A zero that does not agree is wrong, and is not called a zero that agrees.
+  // A zero gradient that differs from the differences is reported as wrong.
   const auto severed =
       gradcheck("severed", [](In in) { return scale(passed_back_times(in[0], 0), 2); }, {x34()});
   EXPECT_FALSE(severed.passed() || severed.proves_nothing());
@@ -191,7 +192,7 @@ TEST(Gradcheck, LargeTensorsAreSampledAndTheReportSaysSo) {
   EXPECT_NE(report.text().find("4352 of 9096 elements, 4 directions"), std::string::npos) << report.text();
 }
 
-// One wrong element among many is seen along a direction, wherever it is.
+// A random direction detects one wrong element among many.
 TEST(Gradcheck, ADirectionSeesEveryElement) {
   const auto f = [](In in) {
     return record("planted", {in[0]}, scale(in[0].detach(), 2), {}, NoArgs{},
@@ -205,8 +206,7 @@ TEST(Gradcheck, ADirectionSeesEveryElement) {
   EXPECT_FALSE(report.passed()) << report.text();
 }
 
-// B12: views of other layouts are checked as well as dense copies, and upstream gradients of slices reach an
-// op.
+// B12: strided views are checked like dense tensors, and an op receives upstream gradients that are slices.
 TEST(Gradcheck, TransposedAndSlicedInputs) {
   const Tensor x = random_tensor({3, 5}, DType::f64), w = random_tensor({4, 2}, DType::f64);
   EXPECT_TRUE(gradcheck("sigmoid of a transpose",
@@ -218,7 +218,7 @@ TEST(Gradcheck, TransposedAndSlicedInputs) {
   EXPECT_TRUE(
       gradcheck("linear of columns", [](In in) { return linear(slice(in[0], 1, 1, 3), in[1]); }, {x, w})
           .passed());
-  // A backward that reads its upstream gradient as if it were the first of two parts.
+  // A backward function that reads its upstream gradient at the offset of the first part.
   const auto faulty = [](In in) {
     const Tensor y =
         record("faulty", {in[0]}, scale(in[0].detach(), 3), {}, NoArgs{},
@@ -233,7 +233,7 @@ TEST(Gradcheck, TransposedAndSlicedInputs) {
   EXPECT_FALSE(gradcheck("faulty", faulty, {x}).passed());
 }
 
-// B13: a loss that is a plain sum would pass a layer norm that goes back with nothing.
+// B13: with a plain sum as the loss, a layer norm whose gradient is always 0 would pass.
 TEST(Gradcheck, LayerNormIsNotProvenByASum) {
   const std::vector<Tensor> in = {tensor({1, 4}, {1, 2, 3, 4}, DType::f64),
                                   tensor({4}, {1, 1, 1, 1}, DType::f64),
@@ -298,14 +298,14 @@ TEST(Taylor, SeesOneWrongTensorOfAModel) {
   std::vector<Tensor> gradients = probe.gradients();
   EXPECT_TRUE(taylor("transformer", probe, gradients).passed());
   for (size_t i = 0; i < gradients.size(); ++i) {
-    if (probe.targets[i].name.ends_with("key.bias")) continue;  // its gradient is zero
+    if (probe.targets[i].name.ends_with("key.bias")) continue;  // the gradient of a key's bias is zero
     std::vector<Tensor> wrong = gradients;
     wrong[i] = scale(wrong[i], 1.001);
     EXPECT_FALSE(taylor("transformer", probe, wrong).passed()) << probe.targets[i].name;
   }
 }
 
-// A kink is near the point, but to one side of it.
+// The kink is near the point, on one side of it.
 TEST(Taylor, AKinkToOneSideIsNoFault) {
   const Tensor x = tensor({2}, {1e-9, 1}, DType::f64);
   const auto right = [](In in) { return add(relu(in[0]), mul(in[0], in[0])); };
@@ -315,7 +315,7 @@ TEST(Taylor, AKinkToOneSideIsNoFault) {
 
 // ---- A model, layer by layer
 
-// A layer of one's own whose gradient is wrong.
+// A custom layer with a wrong gradient.
 class Cube final : public Layer {
  public:
   using Layer::Layer;
@@ -360,7 +360,7 @@ TEST(CheckModel, FindsTheLayerWhoseBackwardIsWrong) {
             std::string::npos);
 }
 
-// The layer of framework/checks/README.md, named by a config.
+// The layer of framework/checks/README.md, selected by a config.
 TEST(CheckModel, FindsALayerOfOnesOwnInAModel) {
   register_cubed();
   Module root({.dtype = DType::f64});
@@ -376,7 +376,7 @@ TEST(CheckModel, FindsALayerOfOnesOwnInAModel) {
   EXPECT_EQ(failed,
             (std::vector<std::string>{"transformer", "block.0", "block.0.mlp", "block.1", "block.1.mlp"}));
   EXPECT_TRUE(check.in_directions_alone.empty()) << check.text();
-  // What a config says last counts.
+  // The last assignment to a config's key counts.
   TransformerConfig config = transformer.config();
   config.mlp = "feed_forward";
   Module other({.dtype = DType::f64});

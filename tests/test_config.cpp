@@ -1,4 +1,4 @@
-// A run uses what the user wrote, or an error says where the mistake is and what to write instead.
+// A run uses the values that the user wrote, or an error says where the mistake is and what to write instead.
 #include <gtest/gtest.h>
 
 #include <clocale>
@@ -368,7 +368,7 @@ TEST(Quote, TextIsPrintableShortAndReadable) {  // B76
   EXPECT_EQ(escaped("abcde\xC3\xA9", 6), "abcde...") << "a character is not cut in two";
 }
 
-// A file that an editor, a disk or a merge damaged must not bring the program down.
+// A damaged file must not crash the program.
 TEST(Config, DamagedFilesAreRefusedOrLoaded) {
   const std::string good = kGood;
   int loaded = 0, refused = 0;

@@ -1,4 +1,5 @@
-// Printed configs: the dump of a run loads to the same run; other forms are for people and editors.
+// Printed configs: the dump of a run's config loads to the same config; other forms are for people and
+// editors.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -13,7 +13,7 @@ struct Old : Program {
   }
 };
 
-// "train_loss" and "val_loss" of the lines of metrics.jsonl, in their order.
+// The values of "train_loss" and "val_loss" in metrics.jsonl, in order.
 std::vector<double> losses(const fs::path& path) {
   std::vector<double> all;
   std::istringstream lines(contents(path));
@@ -43,7 +43,7 @@ TEST(Convert, AConvertedRunGoesOnAsTheOldProgramDid) {
   const Outcome again = p.run({"convert", "run"});
   EXPECT_TRUE(again.status == 0 && again.out.empty()) << again.out << again.err;
   ASSERT_EQ(p.run({"train", "--resume", "run", "--quiet", "--set", "trainer.max_steps=6"}).status, 0);
-  const std::vector<double> expected = {  // of the program that wrote the fixture
+  const std::vector<double> expected = {  // printed by the program that wrote the fixture
       3.407934177958123, 3.2870463403896855, 3.411212193631455,  3.2456748011908334,
       3.20952182286445,  3.2389299098778146, 3.1876294451823526, 3.2086105287754765};
   const std::vector<double> found = losses(p.folder / "run/metrics.jsonl");

@@ -80,7 +80,7 @@ Names kernels_not_called(const std::vector<OpCase>& rows, DType dtype) {
   Names missing;
   const ScopedKernels counting({}, dtype, count_calls);
   for (const OpCase& row : rows) differentiate(row.call, make_inputs(row, dtype));
-  Parameter weight("weight", zeros({2, 3}, dtype), /*decay=*/true);  // the optimizer's kernels are no ops
+  Parameter weight("weight", zeros({2, 3}, dtype), /*decay=*/true);  // no op calls the optimizer's kernels
   ParameterArena arena({&weight});
   for (const std::string& kind : registry<OptimizerKind>().names()) {
     Optimizer optimizer(arena, {.kind = kind});
@@ -127,7 +127,7 @@ TEST(Coverage, TheCpuHasEveryKernel) {
   }
 }
 
-// ---- That these checks can fail.
+// ---- The checks above can fail.
 
 TEST(Coverage, AnOpOrKernelWithoutARowIsFound) {
   EXPECT_EQ(list(ops_without_row(rows_without("softmax"))), "softmax ");

@@ -72,7 +72,7 @@ TEST(SplitTokens, TheEndIsHeldBack) {
     EXPECT_SAYS(split_tokens(count_to(3), fraction), "validation_fraction must be");
 }
 
-// B28: nanoGPT drew from a negative range.
+// B28: nanoGPT draws from a negative range.
 TEST(ShortData, IsRefusedWithTheSplitItsTokensAndTheLeastNeeded) {
   const auto batchers = [](const std::string& text, double fraction, int64_t block) {
     const CharTokenizer tokenizer(text);
@@ -103,7 +103,8 @@ TEST(CharTokenizer, NumbersCharactersInOrderOfCodePoints) {
   EXPECT_EQ(CharTokenizer(std::string("\0z", 2)).encode(std::string("z\0", 2)), (Ids{1, 0}));
 }
 
-// Any bytes train: truncated, overlong and surrogate forms are bytes, not characters and not errors.
+// Any bytes can be trained on: truncated, overlong and surrogate forms are encoded as bytes, without an
+// error.
 TEST(CharTokenizer, BytesThatAreNotUtf8ComeBackUnchanged) {
   std::string all;
   for (int b = 0; b < 256; ++b) all += static_cast<char>(b);
@@ -211,7 +212,7 @@ TEST(Batcher, RanksShareABatchByRows) {
                         whole.inputs.alias({3, 4}, 8)));
 }
 
-// 6 places, 12000 draws: each 2000 times within 5 standard deviations; none left out, least of all the last.
+// 12000 draws of 6 starts: each start, the last included, occurs 2000 times within 5 standard deviations.
 TEST(Batcher, StartsAreUniformUpToTheLast) {
   const Batcher data("train", count_to(10), 4, 10);
   std::map<double, int> times;
@@ -379,7 +380,7 @@ TEST(Tales, AreShortWordsInLowerCase) {
   EXPECT_EQ(tokenizer.decode(count_to(27)), "\n .abcdefghiklmnopqrstuvwxy");
 }
 
-// What generated a tale is the one way to read it: so entropy of the grammar is entropy of the text.
+// Each tale has exactly one derivation, so the entropy of the grammar is the entropy of the text.
 TEST(Tales, HaveOneDerivationAndMeetTheFloor) {
   double nats = 0, characters = 0;
   for (uint64_t i = 0; i < 5000; ++i) {
@@ -412,7 +413,7 @@ TEST(Tales, BreakingADependencyIsNoTale) {
   EXPECT_SAYS(tale_log_probability(""), "0 of its 0");
 }
 
-// For every window, the probabilities of the characters that may follow add up to 1.
+// For every window, the probabilities of the next character add up to 1.
 TEST(Tales, NextCharactersAddUpToOne) {
   const std::string text = tales(4, "windows", 2000), alphabet = "\n .abcdefghiklmnopqrstuvwxy";
   for (size_t length : {0, 1, 5, 40, 100}) {

@@ -1,4 +1,4 @@
-// Dropout: its share and scale, what it draws, and what a copy of the context replays.
+// Dropout: its rate and scale, its random numbers, and their replay by a copy of the context.
 #include "bonsai/layers/dropout.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"
@@ -13,15 +13,15 @@ TEST(Dropout, KeepsItsPromises) {
       none{&root, "none", {}};
   const Tensor x = random_tensor({100}, DType::f32);
   Context evaluation, training{.training = true, .random = {.seed = 1}};
-  EXPECT_TRUE(same_bits(half(x, evaluation), x));  // (a)
+  EXPECT_TRUE(same_bits(half(x, evaluation), x));  // no effect in evaluation
   EXPECT_TRUE(same_bits(half(x, evaluation), x));
   EXPECT_EQ(evaluation.random.call, 0);
 
-  const Result dropped = differentiate([&](const auto& in) { return all(in[0], training); }, {x});  // (b)
+  const Result dropped = differentiate([&](const auto& in) { return all(in[0], training); }, {x});
   for (double v : dropped.y.values()) EXPECT_EQ(v, 0);
   for (double v : dropped.gradients[0].values()) EXPECT_EQ(v, 0);
 
-  const int64_t n = 1000000;  // (c)
+  const int64_t n = 1000000;
   const Result r =
       differentiate([&](const auto& in) { return tenth(in[0], training); }, {full({n}, 1)}, full({n}, 1));
   double total = 0;
@@ -32,7 +32,7 @@ TEST(Dropout, KeepsItsPromises) {
   EXPECT_NEAR(total / n, 1, 0.002);
   EXPECT_TRUE(same_bits(r.y, r.gradients[0]));
 
-  // (d).
+  // The gradient of a kept zero is not 0.
   const Result zero =
       differentiate([&](const auto& in) { return half(in[0], training); }, {zeros({1000})}, full({1000}, 1));
   int kept = 0;
@@ -42,7 +42,7 @@ TEST(Dropout, KeepsItsPromises) {
   }
   EXPECT_NEAR(kept, 500, 80);
 
-  const uint16_t before = training.random.call;  // (e)
+  const uint16_t before = training.random.call;  // p = 0 draws no random numbers
   EXPECT_TRUE(same_bits(none(x, training), x));
   EXPECT_EQ(training.random.call, before);
 }

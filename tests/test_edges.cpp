@@ -1,5 +1,4 @@
-// Numbers at the limits of a type's range, in ops, layers and attention: large means, constant rows, large
-// scores.
+// Ops, layers and attention at the limits of a type's range: large means, constant rows, large scores.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/attention/multi_head.h"
 #include "bonsai/layers/norm/layer_norm.h"
@@ -14,7 +13,7 @@ Tensor row(const std::vector<double>& v, DType dtype) {
   return tensor({1, static_cast<int64_t>(v.size())}, v, dtype);
 }
 
-// B04: a variance taken as the mean of squares less the square of the mean is negative here.
+// B04: a variance computed as the mean of squares minus the square of the mean would be negative here.
 TEST(LayerNorm, ALargeMeanCostsNoDigits) {
   const std::vector<double> right = {-1.3416354, -0.4472118, 0.4472118, 1.3416354};
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -36,8 +35,7 @@ TEST(LayerNorm, ALargeMeanCostsNoDigits) {
   }
 }
 
-// The mean of squares less the square of the mean, both from the first element, cancels where that element
-// lies far off.
+// A variance computed from squares of the differences to the first element would lose its digits here.
 TEST(LayerNorm, AFirstElementFarFromTheOthersCostsNoDigits) {
   constexpr int64_t kWidth = 4096;
   std::vector<double> x(kWidth), weight(kWidth, 1);
@@ -48,7 +46,8 @@ TEST(LayerNorm, AFirstElementFarFromTheOthersCostsNoDigits) {
   for (const double v : x) variance += (v - mean) * (v - mean) / kWidth;
   for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 1e-13}, std::pair{DType::f32, 1e-6}}) {
 #ifdef __SANITIZE_ADDRESS__
-    // It keeps g++ from vectorising the sums, and one sum of 4096 terms has fewer digits in f32.
+    // Under this sanitizer g++ does not vectorise the sums, and a sequential f32 sum of 4096 terms is less
+    // accurate.
     if (dtype == DType::f32) continue;
 #endif
     const Tensor y = layer_norm(row(x, dtype), tensor({kWidth}, weight, dtype), {}, 0);
@@ -76,8 +75,8 @@ const std::pair<const char*, Norm> kNorms[] = {
     {"rms_norm", [](const Tensor& x, const Tensor& w, double eps) { return rms_norm(x, w, eps); }},
     {"layer_norm", [](const Tensor& x, const Tensor& w, double eps) { return layer_norm(x, w, {}, eps); }}};
 
-// The norm of the row times `size`, and its gradients; that of x times `size`, as it shrinks when the row
-// grows.
+// The norm of the row times `size`, and its gradients. That of x, which is inversely proportional to `size`,
+// is multiplied by it.
 std::vector<Tensor> norm_of(const Norm& norm, DType dtype, std::vector<double> of, double size, double eps) {
   const auto n = static_cast<int64_t>(of.size());
   for (double& x : of) x *= size;
@@ -117,8 +116,7 @@ TEST(Norms, HugeAndTinyRowsHaveTheGradientsOfOthers) {
         }
 }
 
-// What scaling must not change: eps counts as before, a constant row stays 0, NaN and infinity are not
-// hidden.
+// Internal scaling must not change the effect of eps, constant rows, NaN and infinity.
 TEST(Norms, RowsOfOneSizeAndEpsAreTakenAsTheyAre) {
   for (const auto& [name, norm] : kNorms) {
     SCOPED_TRACE(name);
@@ -134,8 +132,8 @@ TEST(Norms, RowsOfOneSizeAndEpsAreTakenAsTheyAre) {
 }
 
 struct Logits {
-  std::vector<double> of;       // B05
-  std::vector<double> weights;  // their softmax
+  std::vector<double> of;       // the logits (B05)
+  std::vector<double> weights;  // the softmax of the logits
 };
 const Logits kLogits[] = {{{-431, 279, 427}, {0, 0, 1}},
                           {{1e8, 1e8}, {0.5, 0.5}},
@@ -144,7 +142,7 @@ const Logits kLogits[] = {{{-431, 279, 427}, {0, 0, 1}},
                           {{3e38, -3e38, 3e38}, {0.5, 0, 0.5}},
                           {{-kInf, -kInf}, {0, 0}}};
 
-// p (dy - sum p dy)
+// The gradient of softmax: p (dy - sum p dy).
 std::vector<double> sent_back(const std::vector<double>& p, const std::vector<double>& dy) {
   double mean = 0;
   for (size_t i = 0; i < p.size(); ++i) mean += p[i] * dy[i];
@@ -164,7 +162,7 @@ TEST(Softmax, LogitsOfAnySizeGiveTheRightWeightsAndGradients) {
     }
 }
 
-// One query of 1, keys of such a size that the scores are the logits; -inf comes by the bias.
+// With a query of 1 the keys give the logits as scores; the bias adds -inf.
 TEST(Attention, ScoresOfAnySizeGiveTheRightMixtureAndGradients) {
   const std::vector<double> values = {1, -2, 4};
   for (const auto& [dtype, tolerance] : kTypes)

@@ -43,7 +43,7 @@ void check_rope(Fixture& f, DType dtype) {
   f.expect_all(tape, c, rope(c["q"], {.theta = c.number("theta", 0)}), dtype);
 }
 
-// PyTorch packs query, key and value: rows of in_proj_weight.
+// PyTorch stores the query, key and value weights as thirds of the rows of in_proj_weight.
 Tensor third(const Tensor& packed, int i) {
   const int64_t n = packed.size(0) / 3;
   return slice(packed, 0, i * n, (i + 1) * n);

@@ -18,7 +18,7 @@ struct Model {
   Transformer transformer{&root, "", transformer_config(directory)};
 };
 
-// The next id by the largest logit, over the whole sequence each time.
+// Appends the id of the largest logit, with a full forward pass for each.
 std::vector<double> continue_greedily(Transformer& transformer, std::vector<double> ids, size_t length) {
   while (ids.size() < length) {
     Context context;
@@ -44,7 +44,7 @@ TEST_P(FixtureModels, LogitsLossGradientsAndGreedyTextAgree) {
     Context context;
     const Tensor logits = model.transformer(ids, context);
     f.expect("out.logits", logits, dtype);
-    // Each position predicts the next id; the last one has nothing to predict.
+    // The target of each position is the next id; the last position has none.
     std::vector<double> targets;
     const auto flat = ids.values();
     for (int64_t i = 0; i < batch * time; ++i)
@@ -56,8 +56,8 @@ TEST_P(FixtureModels, LogitsLossGradientsAndGreedyTextAgree) {
     tape.backward(loss);
 
     for (const StoredWeight& w : model.directory.weights()) {
-      // The error is that of the stored tensor, of which this is a part: the key's bias has no effect
-      // on a softmax, so its own gradient is rounding error.
+      // The error is relative to the whole stored tensor, because the gradient of the key's bias alone is
+      // rounding error.
       const Tensor whole = f.read("grad." + model.directory.stored_name(w), DType::f64),
           part = stored_part(whole, w);
       Parameter& p = model.transformer.parameter(w.path);
@@ -79,7 +79,7 @@ TEST_P(FixtureModels, LogitsLossGradientsAndGreedyTextAgree) {
   expect_all_read(f, name);
 }
 
-// Weights are read through the table of each kind; a stored tensor outside it would be lost.
+// A table lists the weights of each kind of model; a stored tensor that it lacks would be lost.
 TEST_P(FixtureModels, EveryStoredWeightIsLoaded) {
   const auto folder = fixtures() / "models" / GetParam();
   const SafetensorsFile file(folder / "model.safetensors");

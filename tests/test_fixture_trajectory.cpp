@@ -9,14 +9,14 @@
 namespace bonsai::test {
 namespace {
 
-// Under the sanitizers, ten times as slow, it is the code that is looked at and not the numbers.
+// The sanitizers are ten times as slow and check the code, not the numbers, so few steps are enough.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int64_t kMaxSteps = 10;
 #else
 constexpr int64_t kMaxSteps = 1000000;
 #endif
 
-// The recorded tokens, in windows that begin at the recorded places.
+// The recorded tokens in windows that begin at the recorded positions.
 class Recorded final : public Task {
  public:
   Recorded(const Tensor& tokens, Tensor starts, const ModelConfig& model)
@@ -73,8 +73,8 @@ RunConfig recorded_run(Fixture& f, const HuggingFaceDirectory& init, DType dtype
   return run;
 }
 
-// PyTorch's own float32 run is float32 arithmetic in another order, so it bounds nothing that is compared in
-// float64; it is a second witness for our float32 run.
+// PyTorch's float32 run rounds in another order, so it is no reference for a float64 run; it is a second
+// reference for our float32 run.
 void expect_series(Fixture& f, const std::string& name, const std::vector<double>& series, DType dtype) {
   const Tensor got = tensor({static_cast<int64_t>(series.size())}, series, DType::f64);
   for (const std::string reference : {"float64", "float32"}) {

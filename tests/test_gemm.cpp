@@ -57,7 +57,7 @@ void expect_close(const Tensor& got, const Tensor& right, const std::string& wha
       << got.describe();
 }
 
-// In both types, with both operands stored either way.
+// Checks both dtypes, with each operand stored transposed and not.
 void check_matmul(int64_t m, int64_t k, int64_t n) {
   const Matrix a = Matrix::random(m, k, 1), b = Matrix::random(k, n, 2), d = Matrix::random(m, n, 3);
   const Matrix y = product(a, b), da = product(d, b.turned()), db = product(a.turned(), d);
@@ -75,7 +75,7 @@ void check_matmul(int64_t m, int64_t k, int64_t n) {
       }
 }
 
-// With and without a bias; x is (rows..., k).
+// Checks with and without a bias; x is (rows..., k).
 void check_linear(const Shape& rows, int64_t k, int64_t n) {
   const Matrix x = Matrix::random(rows.elements(), k, 1), w = Matrix::random(n, k, 2),
       b = Matrix::random(1, n, 3);
@@ -112,8 +112,8 @@ TEST(Gemm, SmallAndEmptySizesGiveTheRightProductsAndGradients) {  // B36
   check_linear({}, 3, 2);
 }
 
-// Row tiles, column tiles, chunks of k with and without tiles, few rows (one and several column
-// parts), and the edges of each.
+// Sizes for row tiles, column tiles, split-K with and without tiles, few rows in one and in several column
+// parts, and the edges of each.
 TEST(Gemm, EveryWayOfCuttingGivesTheRightProductsAndGradients) {
   const struct {
     int64_t m, k, n;
@@ -129,7 +129,7 @@ TEST(Gemm, EveryWayOfCuttingGivesTheRightProductsAndGradients) {
   }
 }
 
-// ---- Batches: the same by slices, one matrix at a time.
+// ---- Batches, compared with products of one matrix at a time.
 
 Tensor matrix_at(const Tensor& x, const Shape& batch, int64_t flat) {
   int64_t at = 0, step = x.size(-1) * x.size(-2);
@@ -182,9 +182,9 @@ TEST(Gemm, BroadcastBatchesSumTheGradientsOfWhatIsStretched) {
         }
 }
 
-// ---- B37: the kernel itself, over buffers that held something.
+// ---- B37: the kernel itself, with results that are not initially 0.
 
-// The first m rows of B as C = I B or C += I B, I being (m, k), with both stored either way.
+// Computes the first m rows of B as C = I B or C += I B with I (m, k), each operand stored transposed or not.
 Tensor times_identity(int64_t m, const Tensor& b, bool ta, bool tb, Tensor c, bool add,
                       const Tensor& bias = {}) {
   const int64_t k = b.size(0), n = b.size(1);
@@ -202,7 +202,7 @@ Tensor times_identity(int64_t m, const Tensor& b, bool ta, bool tb, Tensor c, bo
 TEST(Gemm, OldContentOfAResultNeverShows) {
   const struct {
     int64_t m, k;
-  // The last is cut along k.
+  // The last size is split along k.
   } sizes[] = {{1, 1}, {2, 2}, {3, 3}, {4, 4}, {17, 17}, {64, 64}, {100, 100}, {4, 300}, {5, 300}};
   for (const DType dtype : kFloating)
     for (const auto& [m, k] : sizes) {
@@ -248,7 +248,7 @@ TEST(Gemm, OldContentNeverShowsInTheLibraryOrInOurLoops) {
   }
 }
 
-// The running gradient of a weight is the beta = 1 path.
+// A second gradient of a weight is added to the first with beta = 1.
 TEST(Gemm, AWeightUsedTwiceGetsItsGradientAddedExactlyOnceMore) {
   for (const Shape& shape : {Shape{3, 2}, Shape{130, 70}, Shape{40, 700}, Shape{0, 5}}) {
     const Tensor x = full(shape, 1, DType::f64), w = full({4, shape[-1]}, 1, DType::f64);
@@ -276,7 +276,7 @@ TEST(Gemm, SizesThatDoNotFitAreRefusedEvenWhenEmpty) {  // B36
   EXPECT_NE(error_of([&] { linear(zeros({2, 5}), w.value, zeros({5})); }).find("bias"), std::string::npos);
 }
 
-// What else an empty batch, an empty sequence or an empty row meets.
+// The other ops that see an empty batch, an empty sequence or an empty row.
 TEST(Empty, EveryOpOfABlockTakesAnEmptyBatch) {  // B36
   for (const Shape& shape : {Shape{0, 3, 4}, Shape{2, 0, 4}}) {
     const auto block = [&](const std::vector<Tensor>& in) {

@@ -8,7 +8,7 @@
 namespace bonsai::test {
 namespace {
 
-// Limits of CPU time, and of memory unless a sanitizer needs it.
+// Limits on CPU time and, without sanitizers, on memory.
 constexpr rlim_t kSeconds = 60, kMemory = rlim_t{1} << 30;
 
 std::string hostile(const std::string& name) {
@@ -24,7 +24,7 @@ struct Limited : Program {
   }
 };
 
-// Nothing in the message drives a terminal or fills it.
+// The message is short and has no control characters.
 void expect_short_line(const Outcome& o) {
   EXPECT_LT(o.err.size(), 2000u);
   for (const char c : o.err)

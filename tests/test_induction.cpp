@@ -50,8 +50,8 @@ TEST(Induction, RepeatsABlockOfRandomLengthAndAsksForItsSecondHalf) {
   for (const int64_t n : lengths) EXPECT_NE(n % 4, 2) << n;
 }
 
-// Drawn from one number, a length would have only the two or three first tokens that lie in its part of [0,
-// 1).
+// If one random number gave both, each length would have only the two or three first tokens of its part of
+// [0, 1).
 TEST(Induction, TheFirstTokenDoesNotFollowFromTheLength) {
   Induction task;
   task.prepare(64, 1, nullptr);
@@ -62,8 +62,7 @@ TEST(Induction, TheFirstTokenDoesNotFollowFromTheLength) {
     EXPECT_GE(tokens.size(), 24u) << length << ": about 105 rows, 32 tokens";
 }
 
-// What validation draws has other lengths: a model that has learned every training row by heart gains
-// nothing.
+// Validation sequences have other lengths, so memorizing the training rows does not help.
 TEST(Induction, ValidationHasLengthsThatAreNeverTrained) {
   Induction task;
   task.prepare(64, 1, nullptr);

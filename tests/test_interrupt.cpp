@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-// Under nohup this program would begin with one of them ignored.
+// Under nohup this program would start with SIGHUP ignored.
 [[maybe_unused]] const bool kNoneIsIgnored = [] {
   for (const int signal : kSignals) std::signal(signal, SIG_DFL);
   return true;
@@ -56,7 +56,7 @@ TEST(Interrupt, AnIgnoredSignalStaysIgnoredAndTheOthersDoNot) {
   }
 }
 
-// What nohup relies on.
+// nohup relies on this.
 TEST(Interrupt, ARunUnderNohupOutlivesItsTerminal) {
   const Folder folder;
   const TinyRun run;
@@ -70,8 +70,8 @@ TEST(Interrupt, ARunUnderNohupOutlivesItsTerminal) {
   EXPECT_EQ(summary.progress.step, 20);
 }
 
-// Both signals come while it is halted, so neither finds it between them: it ends without the checkpoint that
-// one would have brought about, and what it had before goes on.
+// Both signals arrive while the process is stopped, so it cannot save between them. It ends without a new
+// checkpoint, and the earlier checkpoint is intact.
 TEST(Interrupt, ASecondSignalStopsTheProgramWithoutSaving) {
   const Program p;
   const RunFolder run{p.folder / "run"};

@@ -28,8 +28,8 @@ std::vector<std::string> arguments(const std::string& name, const std::vector<st
   return words;
 }
 
-// Goes on with a run that was killed, or begins it where it left nothing, and compares all files with the
-// whole run's.
+// Resumes a killed run, or starts it again if it left nothing, and compares all files with those of the whole
+// run.
 void expect_same_end(const Program& p, const std::string& name, const std::vector<std::string>& settings) {
   const RunFolder run{p.folder / name}, whole{p.folder / "whole"};
   std::vector<std::string> again = arguments(name, settings);
@@ -63,7 +63,7 @@ TEST(Kill, ARunKilledAtTwentyRandomMomentsEndsInTheSameBytes) {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   ASSERT_EQ(never.status, 0) << never.err;
 
-  // A moment in each twentieth of the run; where the run was faster this time, another.
+  // Each run is killed in another twentieth of its time. A run that ended before that is not counted.
   std::mt19937_64 random(random_seed());
   int killed = 0, with_checkpoint = 0;
   for (int attempt = 0; attempt < 100 && killed < 20; ++attempt) {
@@ -86,8 +86,8 @@ TEST(Kill, ARunKilledAtTwentyRandomMomentsEndsInTheSameBytes) {
   fmt::print("{} killed, {} with a checkpoint\n", killed, with_checkpoint);
 }
 
-// With checkpoints of 10 MB, killed as soon as the temporary file is seen. One that is still there was being
-// written.
+// Each run, with checkpoints of 10 MB, is killed as soon as the temporary file appears. If the file is still
+// there afterwards, the run was killed while it saved.
 TEST(Kill, ARunKilledWhileItSavesEndsInTheSameBytes) {
   const Program p;
   const std::vector<std::string> settings = {"trainer.max_steps=8", "trainer.checkpoint_interval=1",
@@ -100,7 +100,7 @@ TEST(Kill, ARunKilledWhileItSavesEndsInTheSameBytes) {
     const RunFolder run{p.folder / name};
     const auto saving = [&] { return is_unfinished(run.last()) || is_unfinished(run.best()); };
     const pid_t child = p.start(arguments(name, settings));
-    const int lines = attempt % 6;  // of metrics, before the save that is waited for
+    const int lines = attempt % 6;  // lines of metrics before the save to interrupt
     p.wait(child,
            [&] { return std::filesystem::exists(run.metrics()) && lines_of(run) > lines && saving(); });
     ::kill(child, SIGKILL);

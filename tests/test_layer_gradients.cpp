@@ -1,5 +1,5 @@
-// The gradients of every layer's inputs and parameters against finite differences in f64, for the layers as a
-// user would build them.
+// Compares the gradients of every layer's inputs and parameters with finite differences in f64. The layers
+// are built as a user would build them.
 #include <fstream>
 #include <regex>
 
@@ -17,7 +17,7 @@
 namespace bonsai::test {
 namespace {
 
-// A layer to check: what it is built as, how it is called, and on which inputs.
+// A layer to check: its type and variant, its inputs, and how it is built and called.
 struct LayerCase {
   std::string layer;
   std::string variant;
@@ -39,14 +39,14 @@ Context training() {
   return c;
 }
 
-// The same with features of the source, as a block needs them; a decoder makes its own.
+// As training(), with features of the source, which a block reads; a decoder computes them itself.
 Context training_with_features() {
   Context c = training();
   c.source.features = input({2, 3, 6}, 9);
   return c;
 }
 
-// A Layer of one input.
+// The case of a Layer with one input.
 template <class T, class Config>
 LayerCase one_input(std::string layer, std::string variant, Tensor x, Config config) {
   return {std::move(layer),
@@ -200,7 +200,7 @@ std::vector<LayerCase> layer_cases() {
                      const Choice<FeedForwardKind> part = name;
                      std::unique_ptr<Layer> made = part.make(&root, "layer", BlockContext{.d_model = 6});
                      Layer* layer = made.get();
-                     for (Parameter* p : layer->parameters())  // large enough for every term to show
+                     for (Parameter* p : layer->parameters())  // large enough for every term to matter
                        for (double& v : p->value.mutable_span<double>()) v *= 20;
                      owner.push_back(std::move(made));
                      return [layer](const std::vector<Tensor>& in) {
@@ -268,7 +268,7 @@ TEST(LayerGradients, AgreeWithDifferences) {
   }
 }
 
-// A layer without a case here would be one whose gradient nobody checks.
+// Nothing else checks the gradient of a layer without a case here.
 TEST(LayerGradients, EveryLayerHasACase) {
   std::set<std::string> covered;
   for (const LayerCase& c : layer_cases()) covered.insert(c.layer);

@@ -13,7 +13,7 @@
 namespace bonsai::test {
 namespace {
 
-// B70: a config may claim any number of positions; what a model computes of them is what it is asked for.
+// B70: a config may have any block size; sinusoidal positions are computed only for the positions in use.
 TEST(Transformer, ComputedPositionsCostWhatIsAskedOfThem) {
   const auto logits = [](int64_t block_size, int64_t shorter) {
     Module root;
@@ -59,7 +59,7 @@ TEST(Module, ParametersAreNamedByWhereTheyStand) {
             std::string::npos);
 }
 
-// B72: names are looked up, not searched for, among thousands of blocks.
+// B72: the names of children are in a hash table, which must forget those of destroyed children.
 TEST(Module, ANameIsFreeAgainOnceItsModuleIsGone) {
   Module root;
   auto first = std::make_unique<Linear>(&root, "first", LinearConfig{});
@@ -110,7 +110,7 @@ TEST(Transformer, ATiedTableIsCountedOnce) {
   Tape tape;
   Context context;
   tape.backward(sum(transformer(ids({2, 4}, 65), context)));
-  EXPECT_EQ(tables[0]->contributions, 2);  // as embedding and as head
+  EXPECT_EQ(tables[0]->contributions, 2);  // from the embedding and the head
 }
 
 TEST(Transformer, EveryParameterGetsAGradientAndMatricesAloneDecay) {
@@ -141,7 +141,7 @@ TEST(Transformer, ParametersAreCountedBeforeTheyAreMade) {
       }
 }
 
-// B32: settings that make no sense are refused with name, value and rule.
+// B32: invalid settings are refused with name, value and rule.
 TEST(Transformer, SettingsAreChecked) {
   const auto refused = [](auto change, const std::vector<std::string>& words) {
     TransformerConfig c = tiny();
@@ -171,7 +171,7 @@ TEST(Transformer, SettingsAreChecked) {
   refused([](auto& c) { c.n_encoder_layers = -1; }, {"n_encoder_layers is -1", "at least 0"});
   refused([](auto& c) { c.n_encoder_layers = 1, c.position = "alibi"; },
           {"position alibi", "an encoder needs another"});
-  refused([](auto& c) { c.n_heads = 0, c.dropout = 2; }, {"n_heads is 0", "dropout is 2"});  // all at once
+  refused([](auto& c) { c.n_heads = 0, c.dropout = 2; }, {"n_heads is 0", "dropout is 2"});  // both errors
   refused([](auto& c) { c.d_model = int64_t{1} << 40, c.n_heads = 1, c.vocab_size = int64_t{1} << 40; },
           {"bytes"});
 }
@@ -208,7 +208,7 @@ TEST(Layers, ErrorsNameTheParameterAndTheLayer) {
   EXPECT_NE(error.find("(in block.0.norm_1)"), std::string::npos) << error;
 }
 
-// B33: a sequence longer than the block is refused with both numbers, whatever the positions.
+// B33: a sequence longer than the block is refused with both numbers, for every kind of position.
 TEST(Transformer, ASequenceLongerThanTheBlockIsRefused) {
   for (const char* position : {"learned", "sinusoidal", "none"}) {
     TransformerConfig c = tiny();
@@ -242,7 +242,7 @@ TEST(Transformer, IdsOutsideTheVocabularyAreRefused) {
   }
 }
 
-// B36: an empty batch and an empty sequence go through the whole model, forward and backward.
+// B36: an empty batch and an empty sequence pass through the whole model, forward and backward.
 TEST(Transformer, EmptyBatchesGiveEmptyLogits) {
   Module root;
   Transformer transformer{&root, "", tiny()};
@@ -260,7 +260,7 @@ TEST(Transformer, EmptyBatchesGiveEmptyLogits) {
   }
 }
 
-// A position's logits do not depend on what comes after it, to the bit.
+// The logits of a position are bit-identical for any later tokens.
 TEST(Transformer, NoPositionSeesItsFuture) {
   Module root;
   Transformer transformer{&root, "", tiny()};
@@ -272,7 +272,7 @@ TEST(Transformer, NoPositionSeesItsFuture) {
   EXPECT_FALSE(same_bits(slice(reshape(x, {8, 10}), 0, 4, 8), slice(reshape(y, {8, 10}), 0, 4, 8)));
 }
 
-// The loss and all gradients of a decoder are the same bits for 1, 2 and 3 threads, at prime sizes too.
+// The loss and all gradients of a decoder are bit-identical for 1, 2 and 3 threads, also with prime sizes.
 TEST(Transformer, BitsDoNotDependOnTheNumberOfThreads) {
   const auto run = [](int count, const TransformerConfig& c, const Shape& shape) {
     const Threads threads(count);
@@ -319,7 +319,7 @@ TEST(Positions, SinusoidsAreThoseOfThePaper) {
   }
 }
 
-// The fused op and the composed path drop the same weights.
+// The fused op and the composed path drop the same attention weights.
 TEST(MultiHeadAttention, BothPathsAgreeUnderDropoutAndMasks) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const bool causal : {false, true})
@@ -381,7 +381,7 @@ TEST(MultiHeadAttention, InputsThatDoNotFitAreRefused) {
             std::string::npos);
 }
 
-// B67: the operand, the axes that it should have, and what to do.
+// B67: the error names the operand, the axes that it should have, and what to do.
 TEST(Axes, AnErrorNamesTheOperandAndItsAxes) {
   const auto expect = [](const std::string& error, const std::function<void()>& f) {
     EXPECT_EQ(error_of(f), error);
@@ -431,7 +431,7 @@ TEST(Axes, AnErrorNamesTheOperandAndItsAxes) {
          [&] { concat({two, one}, 0); });
 }
 
-// B01 in a whole layer: a query that may see nothing poisons nothing.
+// B01 in a whole layer: a query that sees no key causes no NaN.
 TEST(MultiHeadAttention, AQueryThatSeesNothingSendsNothingBack) {
   Module root({.dtype = DType::f64});
   MultiHeadAttention layer{

@@ -33,7 +33,7 @@ TEST(Limits, UsableIsTheSmallerOfMaskAndQuotaRoundedUp) {
   EXPECT_EQ(usable(8, 1e300), 8);
 }
 
-// A root folder with the files that the kernel would show.
+// A root folder with the files that the kernel would provide in /proc and /sys.
 struct Root {
   Folder folder;
   Root(const std::string& groups, const std::string& mounts, const std::map<std::string,
@@ -53,7 +53,7 @@ const std::string kVersion2 =
 const std::string kVersion1 =
     "31 25 0:27 / /sys/fs/cgroup/memory rw shared:5 - cgroup cgroup rw,memory\n"
     "33 25 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:6 - cgroup cgroup rw,cpu,cpuacct\n";
-const std::string kContainer1 =  // shows the container's own groups alone
+const std::string kContainer1 =  // the container sees only its own groups
     "31 25 0:27 /docker/ab /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"
     "33 25 0:29 /docker/ab /sys/fs/cgroup/cpu ro master:11 - cgroup cgroup rw,cpu\n";
 

@@ -1,5 +1,5 @@
-// A loss that is NaN, that weighs a micro-batch too much or that reads beyond its table ruins a whole run:
-// cross-entropy and embedding at the limits of their ranges.
+// Cross-entropy and embedding at the limits of their ranges. A loss that is NaN, that weights a micro-batch
+// too much or that reads beyond its table ruins a whole run.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"
 
@@ -13,7 +13,7 @@ Tensor ids(const std::vector<double>& v) { return tensor({static_cast<int64_t>(v
 Tensor row(const std::vector<double>& v,
            DType dtype) { return tensor({1, static_cast<int64_t>(v.size())}, v, dtype); }
 
-// The loss, and its gradient times `upstream`.
+// The loss and its gradient, multiplied by `upstream`.
 Result loss_of(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& o = {},
                double upstream = 1) {
   return differentiate([&](const std::vector<Tensor>& in) { return cross_entropy(in[0], target, o); },
@@ -49,7 +49,7 @@ TEST(Loss, OnlyIgnoredTargetsGiveZeroAndNotNaN) {  // B14
     for (const auto reduction : {CrossEntropyOptions::mean, CrossEntropyOptions::sum})
       for (const double smoothing : {0.0, 0.1}) {
         const CrossEntropyOptions o{.label_smoothing = smoothing, .reduction = reduction};
-        // Nothing of an ignored row may show.
+        // An ignored row must have no effect.
         for (const double logit : {3.0, kInf, static_cast<double>(NAN)}) {
           const Result r = loss_of(row({1, 2, logit}, dtype), ids({-100}), o);
           EXPECT_EQ(r.y.item(), 0);
@@ -61,7 +61,7 @@ TEST(Loss, OnlyIgnoredTargetsGiveZeroAndNotNaN) {  // B14
       }
 }
 
-// Two classes: the loss of target 0 is log(1 + exp(z)).
+// Logits of two classes with the given losses: the loss of target 0 is log(1 + exp(z)).
 Tensor with_losses(const std::vector<double>& losses) {
   std::vector<double> logits;
   for (double loss : losses) logits.insert(logits.end(), {0, std::log(std::expm1(loss))});
@@ -75,7 +75,7 @@ TEST(Loss, MicroBatchesOfUnequalCountWeighByTheirTokens) {  // B15 (a)
   const Tensor first_ids = ids({0, -100, -100}), second_ids = ids(std::vector<double>(9, 0));
   const Result a = loss_of(first, first_ids, sum, 0.1), b = loss_of(second, second_ids, sum, 0.1);
   EXPECT_NEAR((a.y.item() + b.y.item()) / 10, 1.1, 1e-14);
-  // The mean over one batch of all, ignored rows included, is the same loss and the same gradient.
+  // One batch of all rows, ignored rows included, has the same mean loss and the same gradient.
   std::vector<double> all_ids = first_ids.values(), more = second_ids.values();
   all_ids.insert(all_ids.end(), more.begin(), more.end());
   const Result whole = loss_of(concat({first, second}, 0), ids(all_ids));
@@ -103,7 +103,7 @@ TEST(Loss, LogitsOfAnySizeGiveTheRightDigits) {  // B05
       EXPECT_NEAR(r.y.item() / c.loss, 1, tolerance) << c.loss;
       for (size_t i = 0; i < c.gradient.size(); ++i)
         EXPECT_NEAR(r.gradients[0].values()[i], c.gradient[i], tolerance) << c.loss << " element " << i;
-      // The pair of ops that it fuses.
+      // The reference: log_softmax and the selection of the target.
       const Result pair = differentiate(
           [&](const std::vector<Tensor>& in) { return reshape(slice(log_softmax(in[0]), 1, c.target,
                                                                     c.target + 1), {}); },
@@ -114,7 +114,7 @@ TEST(Loss, LogitsOfAnySizeGiveTheRightDigits) {  // B05
   }
 }
 
-// Where a probability is 1 - e, the gradient is about e: the difference 1 - p has lost its digits in float.
+// If a probability is 1 - e, the gradient is about e; computed as 1 - p in f32 it would lose its digits.
 TEST(Loss, TheGradientOfACertainTargetKeepsItsDigits) {
   for (const DType dtype : kFloating)
     for (const double gap : {10.0, 20.0, 60.0}) {
@@ -138,8 +138,8 @@ TEST(Loss, ANaNLogitShowsInTheLoss) {
     EXPECT_TRUE(std::isnan(loss_of(row({0, NAN, 1}, dtype), ids({0})).y.item()));
 }
 
-// (1-s) one_hot + s/V puts weight on every class, so that a class of probability 0 costs infinitely
-// much, as in the formula; without smoothing it costs nothing.
+// The smoothed target (1-s) one_hot + s/V gives every class a weight, so a class of probability 0 has an
+// infinite loss, as in the formula; without smoothing it has none.
 TEST(Loss, SmoothingFollowsItsFormula) {
   for (const DType dtype : kFloating) {
     const double tolerance = dtype == DType::f32 ? 1e-6 : 1e-14;
@@ -192,7 +192,7 @@ TEST(Range, AnIdOutsideTheVocabularyIsNamedWithItsPlace) {  // B30
       for (const auto& [at, text] : r.bad) {
         const std::string error = error_of([&, at = at] { r.call(at, dtype); });
         EXPECT_NE(error.find(std::string("[") + r.op + "] " + text), std::string::npos) << error;
-        EXPECT_EQ(error_of([&] { r.call(r.good, dtype); }), "no error");  // the fault is not reported again
+        EXPECT_EQ(error_of([&] { r.call(r.good, dtype); }), "no error");  // the error is not reported again
       }
 }
 
@@ -207,7 +207,7 @@ TEST(Range, AnIgnoredTargetCountsForNothing) {
     const auto gradient = split(all.gradients[0], 0, {1, 1, 1});
     expect_values(gradient[1], std::vector<double>(10));
     EXPECT_LE(relative_error(concat({gradient[0], gradient[2]}, 0), two.gradients[0]), 1e-6);
-    // A mark inside the vocabulary wins over the class of that number.
+    // An ignore_index inside the vocabulary takes precedence over that class.
     EXPECT_EQ(loss_of(logits, ids({4, 4, 4}), {.ignore_index = 4}).y.item(), 0);
   }
 }
@@ -223,7 +223,7 @@ TEST(Range, TargetsThatDoNotFitTheLogitsAreRefused) {
   EXPECT_NE(error_of([&] { embedding(zeros({3, 2}), zeros({1})); }).find("must be i32"), std::string::npos);
 }
 
-// Rows and values where a formula would give infinity times zero.
+// Inputs for which a plain formula would give infinity times zero.
 TEST(Edges, GradientsStayFinite) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const Tensor row = full({1, 3}, -INFINITY, dtype);

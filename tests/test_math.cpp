@@ -26,9 +26,9 @@ constexpr float kSmallestDenormal = std::numeric_limits<float>::denorm_min();
 constexpr float kSmallestNormal = std::numeric_limits<float>::min();
 constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr std::int64_t kAllowedUlp = 4;
-constexpr std::int64_t kWrong = std::int64_t{1} << 40;  // the distance where just one is NaN
+constexpr std::int64_t kWrong = std::int64_t{1} << 40;  // the distance if only one is NaN
 
-// Floats as integers in the order of their values; -0 and +0 are both 0.
+// Maps floats to integers in the order of their values; -0 and +0 both give 0.
 std::int64_t rank(float x) {
   const std::int64_t magnitude = std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu;
   return std::signbit(x) ? -magnitude : magnitude;
@@ -39,7 +39,7 @@ std::int64_t ulp_distance(float got, float want) {
   return std::abs(rank(got) - rank(want));
 }
 
-// 2^20 floats by a fixed odd stride through the bit patterns, and those next to +-each of `around`.
+// 2^20 floats at a fixed odd stride through the bit patterns, and the neighbours of each +-`around`.
 std::vector<float> samples(std::initializer_list<float> around) {
   constexpr std::uint32_t kStride = 4099;
   constexpr std::uint32_t kNeighbours = 256;
@@ -58,7 +58,7 @@ std::vector<float> samples(std::initializer_list<float> around) {
   return xs;
 }
 
-// Results get a loop of their own, so that an optimised build tests the vector code.
+// A separate loop computes the results, so that an optimised build tests the vector code.
 template <class Function>
 std::vector<float> map(const std::vector<float>& xs, Function function) {
   std::vector<float> ys(xs.size());

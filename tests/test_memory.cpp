@@ -10,7 +10,7 @@
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/support.h"
 
-// Under a sanitizer a size beyond its limit is to be refused like anywhere else.
+// Makes the sanitizers return null for too large a size, as malloc does.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
 
@@ -63,8 +63,7 @@ TEST(Pool, LosesAtMostAnEighthToRounding) {
   }
 }
 
-// The host's small blocks are cut from larger pieces and stay, to be taken again; the others are returned to
-// the system.
+// The host's small blocks are cut from slabs and are kept for reuse; large blocks are returned to the system.
 TEST(Pool, TrimReturnsTheLargeBlocksOfTheHostAndKeepsTheSmall) {
   Pool& host = pool({});
   host.trim();
@@ -104,7 +103,7 @@ TEST(Pool, CachedBlocksGoBeforeMemoryRunsOut) {
   SmallDevice device;
   void* large = device.pool.take(700 << 10);
   device.pool.give_back(large, 700 << 10);
-  void* other = device.pool.take(600 << 10);  // fits only once the cached block is released
+  void* other = device.pool.take(600 << 10);  // fits only after the cached block is released
   const auto before = device.pool.statistics();
   EXPECT_EQ(before.cached, 0);
   const std::string error = error_of([&] { device.pool.take(500000); });
@@ -123,9 +122,9 @@ TEST(Memory, MoreThanThereIsIsAnErrorThatNamesTheBytes) {
   EXPECT_EQ(sum(full({3}, 2)).item(), 6);
 }
 
-// One small model's step, several times: what the first one took is enough for all.
+// Repeats the step of a small model: the memory of the first step is enough for all others.
 TEST(Memory, ATrainingStepTakesNothingNewFromTheSecondOn) {
-  const Threads one(1);  // scratch of tiles that run side by side depends on how many do
+  const Threads one(1);  // tiles that run at the same time each need scratch memory
   Parameter table{"table", random_tensor({11, 8}, DType::f32), true},
   w{"w", random_tensor({8, 8}, DType::f32), true};
   Parameter gain{"gain", full({8}, 1), false}, bias{"bias", zeros({8}), false};
@@ -148,12 +147,12 @@ TEST(Memory, ATrainingStepTakesNothingNewFromTheSecondOn) {
     if (step <= 1) continue;
     EXPECT_EQ(now.misses, second.misses) << "step " << step;
     EXPECT_EQ(now.peak, second.peak);
-    EXPECT_LE(now.in_use, second.in_use + 128);  // `update` of this step
+    EXPECT_LE(now.in_use, second.in_use + 128);  // the `update` of this step
   }
 }
 
-// Which tiles run side by side is chance; how much scratch an op takes must not be. Where it is, one
-// pass in a hundred or so takes more than those before it.
+// Which tiles run at the same time is random, but the scratch memory of an op must not be. If it were, about
+// one pass in a hundred would take more than those before it.
 TEST(Memory, TheScratchOfTilesDoesNotDependOnWhoWasFree) {
   const Threads two(2);
   const Tensor q = random_tensor({1, 32, 16}, DType::f32);
@@ -208,7 +207,7 @@ TEST(Shape, SizesThatMakeNoSenseAreRefusedBeforeTheyAreAllocated) {
   constexpr int64_t k32 = int64_t{1} << 32;
   EXPECT_TRUE(has(error_of([] { Shape{1, 1, 1, 1, 1, 1, 1}; }), "at most 6 axes, got 7"));
   EXPECT_TRUE(has(error_of([] { Shape{2, -3}; }), "axis 1 is -3"));
-  // Also beside an axis of size 0: the product of the others is what strides are made of.
+  // An axis of size 0 does not make a shape valid: strides are products of the other sizes.
   const Shape too_large[] =
       {{k32, k32}, {k32, k32, 4}, {int64_t{1} << 62, 2}, {std::numeric_limits<int64_t>::max()}, {k32, k32, 0},
        {0, k32, k32}};
@@ -244,7 +243,7 @@ TEST(TensorHandle, AnAliasSeesTheSameElementsAndNoOthers) {
   Tensor row = x.alias({3}, 3);
   row.mutable_span<float>()[1] = 40;
   expect_values(x, {0, 1, 2, 3, 40, 5});
-  expect_values(row.alias({2}, -1), {2, 3});  // back within the storage
+  expect_values(row.alias({2}, -1), {2, 3});  // a negative offset within the storage
   EXPECT_FALSE(x.sole_owner());
   EXPECT_TRUE(x.copy().sole_owner());
   EXPECT_EQ(x.storage()->version, row.storage()->version);
@@ -283,7 +282,7 @@ TEST(Random, InitialValuesHaveTheirDistribution) {
     ASSERT_TRUE(u >= 0 && u < 1 && std::isfinite(z));
     uniform += u, mean += z, square += z * z, cube += z * z * z, fourth += z * z * z * z;
   }
-  EXPECT_NEAR(uniform / kDraws, 0.5, 0.003);  // four standard deviations and more
+  EXPECT_NEAR(uniform / kDraws, 0.5, 0.003);  // at least four standard deviations
   EXPECT_NEAR(mean / kDraws, 0, 0.01);
   EXPECT_NEAR(square / kDraws, 1, 0.015);
   EXPECT_NEAR(cube / kDraws, 0, 0.04);
@@ -310,7 +309,7 @@ TEST(Random, NoTwoDrawsAreAlikeAndACopyReplays) {
   EXPECT_EQ(numbers.size(), draws);
 }
 
-// A layer drawn from very often in one step, as in sampling a long text.
+// A layer that draws very often in one step, as in the generation of a long text.
 TEST(Random, AStreamNeverComesRoundToItsFirstNumbers) {
   RandomStream stream;
   std::vector<uint64_t> counters;

@@ -1,5 +1,5 @@
-// A model of one's own behind the interface Model: it trains from a config, resumes, is audited, writes, and
-// is refused if it looks ahead.
+// A custom implementation of the interface Model trains from a config, resumes, passes the audit and
+// generates. A model that sees its future is refused.
 #include "bonsai/layers/embedding.h"
 #include "bonsai/layers/linear.h"
 #include "bonsai/layers/model/model.h"
@@ -21,7 +21,7 @@ struct SumsConfig {
   }
 };
 
-// Adds up the vectors of all tokens so far.
+// Sums the embeddings of all tokens up to the current one.
 class Sums final : public Model {
  public:
   Sums(Module* parent, std::string name, const SumsConfig& c)

@@ -8,13 +8,13 @@
 namespace bonsai::test {
 namespace {
 
-// The axis that ranks hold parts of; -1: each that has it has all of it.
+// The axis along which a parameter is split over ranks; -1 if it is not split.
 int axis_of(const std::string& path) {
   if (path == "layer.output.weight") return 1;
   return path.find("norm") != std::string::npos || path == "layer.output.bias" ? -1 : 0;
 }
 
-// A layer of its own, as every rank builds it, and one pass through it.
+// The layer of one rank and one pass through it.
 struct Pass {
   Module root{{.dtype = DType::f64, .seed = 5}};
   MultiHeadAttention layer;
@@ -23,7 +23,7 @@ struct Pass {
 
   Pass(MultiHeadAttentionConfig c, int64_t ranks, int64_t rank)
       : layer{&root, "layer", with(c, ranks, rank)} {
-    for (Parameter* p : root.parameters()) {  // biases start as zeros and gains as ones, which show little
+    for (Parameter* p : root.parameters()) {  // biases are initially 0 and gains 1, which hides errors
       if (p->value.rank() > 1) continue;
       double at = axis_of(p->path) < 0 ? 0 : static_cast<double>(rank * p->value.elements());
       for (double& v : p->value.mutable_span<double>()) v += 0.05 * ++at;
@@ -83,7 +83,7 @@ void expect_parts_of(Pass& whole, const std::vector<std::unique_ptr<Pass>>& part
     for (const Tensor& value : values) EXPECT_TRUE(same_bits(value, p->value)) << name << " " << p->path;
     const Tensor gradient = axis >= 0 ? concat(gradients, axis) : sum_of(gradients);
     ASSERT_EQ(gradient.shape(), p->grad.shape()) << name << " " << p->path;
-    double size = 1e-2;  // without positions, a key's bias changes no weight: its gradient is rounding alone
+    double size = 1e-2;  // without positions the gradient of a key's bias is rounding error
     for (const double g : p->grad.values()) size = std::max(size, std::abs(g));
     for (const double d : sub(gradient, p->grad).values())
       ASSERT_LE(std::abs(d), 1e-12 * size) << name << " " << p->path;
@@ -120,7 +120,8 @@ TEST(ModelParallel, RanksAddUpToTheWhole) {
   printf("%d cases\n", cases);
 }
 
-// What a context says and a bias: the output and the gradients of x, the source or x again, and the bias.
+// A pass with masks and a bias. Returns the output and the gradients of x, the source (x if there is none)
+// and the bias.
 std::vector<Tensor> masked_pass(MultiHeadAttentionConfig c, int64_t ranks, int64_t rank, bool masks,
                                 bool bias, bool composed) {
   Module root({.dtype = DType::f64, .seed = 3});
@@ -129,7 +130,8 @@ std::vector<Tensor> masked_pass(MultiHeadAttentionConfig c, int64_t ranks, int64
   Context context{.training = true, .random = {.seed = 9, .step = 1}};
   std::map<std::string, Tensor> weights;
   if (composed) context.weights = &weights;
-  // The first two keys are padding, so the first two causal queries are blind, and the last without keys.
+  // The first two keys are padding, so the first two causal queries see no key. The last query has no key of
+  // its segment.
   if (masks) {
     std::vector<double> padding_mask, segment_ids, asked;
     for (int64_t i = 0; i < 2 * keys; ++i)

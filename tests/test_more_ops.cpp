@@ -1,5 +1,5 @@
-// The values of ops that choose, compare, index and contract, against numbers computed by hand: their
-// gradients are checked with the op table, which cannot tell an op that computes something else.
+// Compares the values of ops that select, compare, index and contract with numbers computed by hand. The op
+// table checks their gradients, but not that an op computes the intended function.
 #include <cmath>
 
 #include "bonsai/framework/ops/ops.h"
@@ -22,7 +22,7 @@ void expect_near(const Tensor& x, const Values& wanted, double tolerance) {
   for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(values[i], wanted[i], tolerance) << "element " << i;
 }
 
-// NaN equals NaN here.
+// Compares exactly; NaN equals NaN.
 void expect_equal(const Tensor& x, const Values& wanted) {
   const Values values = x.values();
   ASSERT_EQ(values.size(), wanted.size());
@@ -58,7 +58,7 @@ TEST(MoreOps, MaximumMinimumAndClampPassNanOnAndShareTies) {
   expect_equal(largest.gradients[1], {1, 0, 0.5});
   expect_equal(smallest.gradients[0], {1, 0, 0.5});
   expect_equal(smallest.gradients[1], {0, 1, 0.5});
-  // At its bounds clamp is x.
+  // At its bounds clamp has the gradient of x.
   const Result clamped = differentiate([](const auto& in) { return clamp(in[0], -1, 2); },
                                        {row({-3, -1, 2, 5})}, row({1, 1, 1, 1}));
   expect_equal(clamped.gradients[0], {0, 1, 1, 0});
@@ -111,7 +111,7 @@ TEST(MoreOps, CumulativeSumAndVariance) {
   expect_equal(cumsum(x, 0), {1, 2, 4, 9, 0, 3, 3, 10});
   expect_near(variance(x, 1), {9.5, 1}, 1e-15);
   expect_near(variance(x, 1, false, 1), {38.0 / 3, 4.0 / 3}, 1e-14);
-  // A mean of a million leaves f32 no digit of x^2, and all of x.
+  // With a mean of a million, f32 has no correct digits of the variance in x^2, but all in x minus the mean.
   expect_near(variance(tensor({4}, {1000001, 1000002, 1000004, 1000009}), 0), {9.5}, 1e-6);
   EXPECT_EQ(
       error_of([&] {

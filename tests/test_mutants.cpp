@@ -1,4 +1,4 @@
-// The gradient check against deliberately wrong gradients: what it does not catch, it does not prove.
+// The gradient check must detect deliberately wrong gradients.
 #include "bonsai/framework/autograd/dispatch.h"
 #include "bonsai/framework/checks/mutate.h"
 #include "bonsai/tests/support.h"
@@ -24,12 +24,12 @@ TEST(Mutants, NinetyNineOfAHundredAreCaught) {
   printf("caught %lld of %lld, %lld equivalent\n", static_cast<long long>(caught),
          static_cast<long long>(caught + missed), static_cast<long long>(equivalent));
   EXPECT_GE(static_cast<double>(caught), 0.99 * static_cast<double>(caught + missed));
-  // A mutant of a kernel that no row can tell from the kernel proves nothing.
+  // Each mutant must change the result of some row of the op table; otherwise it proves nothing.
   for (const KernelMutant& m : kernel_mutants())
     EXPECT_TRUE(effective.contains(m.kernel + ": " + m.change)) << m.kernel << ": " << m.change;
 }
 
-// The kernels that backward passes call, by their counted calls, all have mutants.
+// Every kernel that a backward pass calls has a mutant. The calls are counted.
 TEST(Mutants, EveryKernelOfABackwardHasOne) {
   std::set<std::string> with;
   for (const KernelMutant& m : kernel_mutants()) with.insert(m.kernel);

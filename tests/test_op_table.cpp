@@ -1,4 +1,4 @@
-// Every row of the op table passes every check, and every check finds its fault.
+// Every row of the op table passes every check, and every check detects its planted fault.
 #include <map>
 
 #include "bonsai/framework/autograd/record.h"
@@ -19,18 +19,18 @@ TEST(OpTable, EveryRowPassesEveryCheck) {
   printf("checked %zu rows\n", op_cases().size());
 }
 
-// y = x, by an op whose backward function is given.
+// The op y = x with the given backward function.
 template <class Args, class F>
 Tensor planted(const Tensor& x, const Tensor& saved, const Args& args, F f) {
   return record("planted", {x}, x.copy(), {saved}, args, f);
 }
 
-// dy goes back times a factor: 1 is right.
+// The identity, whose backward function multiplies dy by a factor; 1 is right.
 Tensor passed_back_times(const Tensor& x, double factor) {
   return planted(x, {}, factor, [](Tensor dy, Saved&, Sink&, double f) -> Grads { return {scale(dy, f)}; });
 }
 
-Tensor backward_by_pointer(In in) {  // which no saved tensor guards
+Tensor backward_by_pointer(In in) {  // no saved tensor detects a change of x
   return planted(in[0], {}, in[0].data(), [](Tensor dy, Saved&, Sink&, const void* x) -> Grads {
     const Shape shape = dy.shape();
     const std::span elements(static_cast<const double*>(x), static_cast<size_t>(shape.elements()));
@@ -38,7 +38,7 @@ Tensor backward_by_pointer(In in) {  // which no saved tensor guards
   });
 }
 
-Tensor sum_overwritten(In in) {  // a sink whose running gradient is not added to
+Tensor sum_overwritten(In in) {  // overwrites the gradient that is to be accumulated
   return planted(in[0], {}, NoArgs{}, [](Tensor dy, Saved&, Sink& sink, NoArgs) -> Grads {
     auto dx = sink.into(0);
     copy_into(dy, dx.grad);
@@ -46,7 +46,7 @@ Tensor sum_overwritten(In in) {  // a sink whose running gradient is not added t
   });
 }
 
-Tensor used_up(In in) {  // each pass takes from what the next one needs
+Tensor used_up(In in) {  // each backward pass changes a value that the next one reads
   return planted(in[0], {}, NoArgs{}, [](Tensor dy, Saved&, Sink&, NoArgs) -> Grads {
     static double factor = 1;
     return {scale(dy, factor /= 2)};

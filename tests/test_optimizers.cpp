@@ -1,5 +1,5 @@
-// Every optimizer against PyTorch or the formulas of its paper in NumPy (fixtures/optimizers/make.py);
-// settings by parameter; an optimizer of one's own; and a resumed run of each.
+// Compares every optimizer with PyTorch or with the formulas of its paper in NumPy
+// (fixtures/optimizers/make.py). Checks settings by parameter, a custom optimizer and a resumed run of each.
 #include "bonsai/framework/autograd/fill.h"
 #include "bonsai/tests/fixture.h"
 #include "bonsai/tests/folder.h"
@@ -75,7 +75,7 @@ TEST(Optimizers, PatternsOfPathsHaveStars) {
     EXPECT_FALSE(matches(pattern, text)) << pattern << " " << text;
 }
 
-// The values after one step whose gradients are 0: what decay alone does.
+// The values after one step with gradients of 0, which shows the effect of weight decay.
 std::map<std::string, double> decayed(const std::string& yaml) {
   std::map<std::string, Tensor> start;
   for (const char* name : kNames) start[name] = full({2, 2}, 1, DType::f64);
@@ -107,7 +107,7 @@ groups:
       "[optimizer] no parameter matches '*.nrom*' of optimizer.groups; bonsai inspect lists the parameters");
 }
 
-// Signs of gradients, as a user would write it.
+// Sign descent, as a user would write it.
 struct SignKeys {
   double weight_decay = 0;
   template <class V>

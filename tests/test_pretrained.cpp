@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 using Shapes = std::map<std::string, Shape>;
 
-// A directory that is changed and read again.
+// A directory that tests change and read again.
 struct Directory {
   Directory(json settings, const json& change, const Shapes& shapes) : config(std::move(settings)) {
     config.update(change);
@@ -183,7 +183,7 @@ TEST(Pretrained, TheHeadIsTheTokenTableWhereTheConfigSaysSo) {
   apart.tensors["lm_head.weight"] = table;
   EXPECT_LE(relative_error(apart.logits(), tied.logits()), 1e-14);
   const Tensor right = tied.logits();
-  tied.tensors["lm_head.weight"] = table;  // some files repeat it
+  tied.tensors["lm_head.weight"] = table;  // some files also store the tied head
   EXPECT_TRUE(same_bits(tied.logits(), right));
   apart.tensors.erase("lm_head.weight");
   apart.expect_refused({"has no tensor lm_head.weight"}, "model.safetensors");
@@ -219,7 +219,7 @@ TEST(Pretrained, NumbersThatNoMachineHoldsAreRefused) {
     expect_named(key, error_of([&] { gpt2({{key, huge}}).logits(); }));
 }
 
-// Each width stands in a tensor's shape: the directory is refused before anything is built from it.
+// Each size is compared with a tensor's shape, and the directory is refused before a model is built.
 TEST(Pretrained, SizesAreComparedWithTheStoredTensorsAtOnce) {  // B70
   const auto refused = [](Directory&& directory, const std::string& key) {
     const std::string error = error_of([&] { directory.open(); });
@@ -230,7 +230,7 @@ TEST(Pretrained, SizesAreComparedWithTheStoredTensorsAtOnce) {  // B70
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size"})
     refused(llama({{key, 1000000000}}), key);
   refused(llama({{"num_key_value_heads", 2}}), "num_key_value_heads");
-  // Rotary positions have no tensor; a model of 500 million costs no more than one of 16.
+  // RoPE has no tensor; a maximum of 500 million positions costs no more than one of 16.
   EXPECT_TRUE(same_bits(llama({{"max_position_embeddings", 500000000}}).logits(), llama().logits()));
 }
 
@@ -292,7 +292,7 @@ TEST(Pretrained, WhatAFileSaysIsShownEscapedAndShort) {  // B76
   expect_shown(std::move(named));
 }
 
-// A layer or a bias that stands in the file alone would be missing from every answer.
+// A stored layer or bias without a place in the model would silently be ignored.
 TEST(Pretrained, AStoredTensorWithoutAPlaceIsRefused) {
   for (const char* name : {"model.layers.0.self_attn.q_proj.bias", "model.layers.1.input_layernorm.weight"}) {
     Directory changed = llama();

@@ -1,5 +1,5 @@
-// Bonsai's micro-kernels of every tile size, including those of other processors. Operands are integers, so
-// that sums are exact in any order, in buffers that end with their last element.
+// Bonsai's micro-kernels of every tile size, including those of other processors. The operands are integers,
+// so that sums are exact in any order. Their buffers end with the last element.
 #define BONSAI_LEVEL tested
 #define BONSAI_REAL float
 #include "bonsai/framework/backend/cpu/product.cpp"
@@ -21,7 +21,7 @@ struct Operand {
   }
 };
 
-// Bits of `form`: A transposed, B transposed, added to C; with a bias in every second.
+// Bits of `form`: A is transposed, B is transposed, the product is added to C. Every second case has a bias.
 void check_product(int64_t m, int64_t n, int64_t k, int form, int64_t apart = 0) {
   const bool ta = form & 1, tb = form & 2, add = form & 4;
   const Operand a(ta ? k : m, ta ? m : k, form % 3 + apart), b(tb ? n : k, tb ? k : n, form % 2),
@@ -63,12 +63,12 @@ TEST(Product, EverySizeAroundATilesEdgeIsRight) {
       for (const int64_t k : depths)
         if (m * n * k < 300000 || (m + n + k) % 7 == 0)
           for (int form = 0; form < 8; ++form) check_product(m, n, k, form);
-  for (const int64_t m : sizes)  // rows of A far from each other
+  for (const int64_t m : sizes)  // a large distance between rows of A
     for (const int64_t k : depths)
       for (int form = 0; form < 8; ++form) check_product(m, 17, k, form, kNear);
 }
 
-// Outside of its band A is zero, and C is not looked at.
+// Outside its band A is zero and C is not compared.
 TEST(Product, OfABandThePartThatIsWantedIsRight) {
   constexpr int64_t kFar = int64_t{1} << 40;
   const auto in = [](const Band& band, int64_t row, int64_t column) {

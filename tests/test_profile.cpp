@@ -1,4 +1,4 @@
-// A profile that loses time or counts operations twice points to the wrong kernel.
+// A profile must not lose time or count operations twice.
 #include "bonsai/framework/autograd/profile.h"
 
 #include "bonsai/framework/ops/ops.h"
@@ -24,7 +24,8 @@ const Profile::Row* row_of(const std::vector<Profile::Row>& rows, const std::str
   return nullptr;
 }
 
-// tiny.yaml: 2 micro-batches of 2 x 8 tokens; query, key, value, output, two of the mlp and the head.
+// tiny.yaml has 2 micro-batches of 2 x 8 tokens. The products are query, key, value, output, two of the mlp
+// and the head.
 TEST(Profile, CountsEveryCallAndOperationOnceAndItsRowsAddUpToTheStep) {
   const TinyRun run;
   Trainer trainer(run.config);
@@ -50,7 +51,7 @@ TEST(Profile, CountsEveryCallAndOperationOnceAndItsRowsAddUpToTheStep) {
     ASSERT_NE(linear, nullptr);
     EXPECT_EQ(linear->calls, kSteps * 2 * 7) << part;
     EXPECT_EQ(linear->work.flops, times * products) << part;
-    // 2 sequences of 2 heads, 8 * 9 / 2 pairs of 8 elements.
+    // 2 sequences with 2 heads and 8 * 9 / 2 pairs of 8 elements.
     const Profile::Row* attention = row_of(rows, part, "scaled_dot_product_attention");
     ASSERT_NE(attention, nullptr);
     EXPECT_EQ(attention->work.flops, kSteps * 2 * 4 * 36 * (times == 1 ? 4 : 10) * 8) << part;
@@ -81,7 +82,7 @@ TEST(Profile, ChangesNoBitAndIsGoneWithoutATrace) {
   EXPECT_TRUE(same_bits(one.arena().values(), other.arena().values()));
 }
 
-// In a trace, kernels lie within ops, ops within parts, and layers are named.
+// In a trace kernels are nested in ops and ops in parts, and layers are named.
 TEST(Profile, EventsNest) {
   const TinyRun run;
   Trainer trainer(run.config);
@@ -109,7 +110,7 @@ TEST(Profile, EventsNest) {
                           [](const auto& e) { return e.layer == "block.0.attention.query"; }));
 }
 
-// A gradient that is made of other ops is one row, not several.
+// A gradient that is computed by other ops has one row, not several.
 TEST(Profile, OpsWithinAGradientBelongToIt) {
   const Tensor a = random_tensor({3, 1, 4}, DType::f32, 1), b = random_tensor({2, 4}, DType::f32, 2);
   Profile profile(DType::f32);

@@ -1,4 +1,4 @@
-// The program run as a process: exit statuses, one clear sentence for every bad input, and no lost data.
+// Runs the program as a process: exit statuses, one sentence for every bad input, and no lost data.
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -28,13 +28,13 @@ TEST(Program, TrainsAndEveryCommandReadsTheRun) {
     EXPECT_NE(inspect.out.find(fmt::format("step {},", step)), std::string::npos) << inspect.out;
     EXPECT_NE(inspect.out.find("block.0.attention.query.weight"), std::string::npos) << inspect.out;
   }
-  // The loss over all validation data in the log is what evaluate says of the last checkpoint.
+  // The last logged val_loss_full equals the loss that evaluate prints for the last checkpoint.
   double logged = NAN;
   std::ifstream metrics(run.metrics());
   for (std::string line; std::getline(metrics, line);)
     logged = nlohmann::json::parse(line).value("val_loss_full", logged);
   EXPECT_NEAR(std::stod(p.run({"evaluate", "run"}).out.substr(9)), logged, 1e-6);
-  // The effective config trains the same again.
+  // The run's config.yaml trains to the same checkpoint.
   EXPECT_EQ(p.run({"train", "run/config.yaml", "--out", "again", "--quiet"}).status, 0);
   EXPECT_EQ(contents(run.last()), contents(RunFolder{p.folder / "again"}.last()));
   EXPECT_EQ(p.run({"train", "tiny.yaml", "--quiet"}).out, "runs/tiny-1\n");
@@ -110,7 +110,7 @@ TEST(Program, AModelThatNoMachineHoldsIsRefusedWithItsBytes) {  // B23
       {"need about", "bytes, but this machine has"});
 }
 
-// B29: 55 characters, block 8: 6 windows are, by batches of 4, one of 4 and one of 2.
+// B29: 55 characters give 6 windows of block 8, which make a batch of 4 and one of 2.
 TEST(Program, AShortLastBatchIsEvaluatedToo) {
   const Program p;
   write(p.folder / "text.yaml",
@@ -150,13 +150,13 @@ TEST(Program, BadDataIsOneSentenceAndLeavesNoRun) {
   std::filesystem::create_directory(p.folder / "text.txt");
   expect_failure(train(), 2, {"text.txt"});
   EXPECT_FALSE(std::filesystem::exists(p.folder / "run"));
-  // A vocabulary that is too small for the data, and a path beside the config file.
+  // Checks a vocabulary that is too small for the data, and a path relative to the config file.
   expect_failure(p.run({"train", "tiny.yaml", "--set", "model.vocab_size=3"}), 2, {"vocab_size is 3"});
   std::filesystem::create_directory(p.folder / "sub");
   std::filesystem::rename(p.folder / "text.yaml", p.folder / "sub/text.yaml");
   write(p.folder / "sub/text.txt", std::string(400, 'a') + std::string(200, 'b'));
   EXPECT_EQ(p.run({"train", "sub/text.yaml", "--out", "run", "--quiet"}).status, 0);
-  // Another text with characters that the model has not seen (B30).
+  // Another text has characters that are not in the vocabulary (B30).
   write(p.folder / "other.txt", std::string(900, 'z'));
   expect_failure(p.run({"evaluate", "run", "--data", "other.txt"}), 2, {"z"});
   expect_failure(p.run({"evaluate", "run", "--data", "none.txt"}), 2, {"none.txt"});
@@ -171,7 +171,7 @@ TEST(Program, OutputThatCannotBeWrittenIsNotSuccess) {
     expect_failure(p.run(arguments), 1, {"standard output could not be written"});
 }
 
-// Nobody need be there to read the progress.
+// A run does not depend on a reader of its progress.
 TEST(Program, ProgressThatCannotBeWrittenStopsNoRun) {
   Program p;
   for (const std::string err : {"/dev/full", ""}) {
@@ -287,7 +287,7 @@ TEST(Program, TerminatedItSavesToo) {
   }
 }
 
-// Killed before its first regular checkpoint, a run goes on from its best one, and keeps its lines.
+// A run that is killed before its first regular checkpoint resumes from its best one and keeps its metrics.
 TEST(Program, ARunWithoutALastCheckpointGoesOnFromItsBest) {
   const Program p;
   const RunFolder run{p.folder / "run"};
@@ -370,7 +370,7 @@ TEST(Program, ExplainsItselfAndItsConfigs) {
   }
 }
 
-// Asked for a CUDA device that cannot be had, the program says why, and leaves nothing behind.
+// If the CUDA device cannot be used, the program says why and creates no files.
 TEST(Program, ACudaDeviceThatIsNotThereIsOneSentence) {
   const Program p;
   ::setenv("BONSAI_CUDA_LIBRARY", "/nowhere/libbonsai_cuda.so", 1);
@@ -432,7 +432,7 @@ TEST(Program, ChecksGradientsAndTimesStepsOfAConfig) {
   EXPECT_EQ(p.run({"inspect", "tiny.yaml"}).status, 0);
   p.trained("run");
   expect_failure(p.run({"inspect", "run", "--set", "model.n_layers=5"}), 2, {"--set", "run is a checkpoint"});
-  // Who attends to whom: each row sums to 1 and nothing sees its future.
+  // Each row of attention weights sums to 1, and no position sees its future.
   const Outcome weights = p.run({"inspect", "run", "--attention", "a bat", "--json"});
   EXPECT_EQ(weights.status, 0) << weights.err;
   const auto seen = nlohmann::json::parse(weights.out);

@@ -1,4 +1,4 @@
-// Parts that a config names: a name or a section, keys of their own, and what is wrong with them.
+// Parts that a config names: as a name or as a section with keys, and errors in them.
 #include <nlohmann/json.hpp>
 
 #include "bonsai/framework/config/registry.h"

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kSteps = 200;
 
-// This thread, and those that it starts, on one core.
+// Restricts this thread, and those that it starts, to one core.
 struct OneCore {
   OneCore() {
     EXPECT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
@@ -48,12 +48,12 @@ void expect_repeats(const RunConfig& config, bool again) {
   if (again) expect_same(train(config, 1), "again");
   expect_same(train(config, 2), "2 threads");
   expect_same(train(config, 3), "3 threads");
-  const Threads none(1);  // so that the next ones start on the one core
+  const Threads none(1);  // the next threads are started on the one core
   const OneCore scope;
   expect_same(train(config, 2), "2 threads on one core");
 }
 
-// A step of it is much longer; that 2 threads run twice repeats it too.
+// A step of this config takes much longer, so it runs twice only with 2 threads.
 TEST(Repeat, ACharModelTrainsToTheSameBits) { expect_repeats(bench_run("char"), false); }
 
 TEST(Repeat, AModelOfPrimesTrainsToTheSameBits) {

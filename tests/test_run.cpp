@@ -30,7 +30,7 @@ std::vector<double> series(const std::filesystem::path& folder, const std::strin
 std::string last_of(const std::filesystem::path& folder) { return contents(RunFolder{folder}.last()); }
 std::string best_of(const std::filesystem::path& folder) { return contents(RunFolder{folder}.best()); }
 
-// Stops as Ctrl-C does, in the last micro-batch of the step after `step` others: it is finished and saved.
+// Interrupts like Ctrl-C in the last micro-batch after `step` steps: that step is finished and saved.
 RunSummary train_and_interrupt(const TinyRun& run, const std::filesystem::path& folder, int64_t step,
                                bool resume = false) {
   run.task->on_batch = [step](const BatchIndex& index) {
@@ -64,7 +64,7 @@ TEST(Run, TheNumberOfThreadsDoesNotChangeTheBytes) {
 }
 
 TEST(Run, AResumedRunEndsInTheBytesOfOneThatNeverStopped) {
-  // In the warm-up, on its last step, between and on intervals, before the last step.
+  // Stops in the warm-up, at its end, between intervals, at intervals and before the last step.
   const std::vector<std::string> settings = {"trainer.log_interval=3", "trainer.sample_interval=6"};
   const Folder folder;
   TinyRun(settings).train(folder / "whole");
@@ -82,7 +82,7 @@ TEST(Run, AResumedRunEndsInTheBytesOfOneThatNeverStopped) {
   }
 }
 
-// B47: a signal stops an evaluation or a sample between two units; the checkpoint says what is left to do.
+// B47: a signal stops an evaluation or a sample between two units. The checkpoint records what remains.
 TEST(Run, ASignalInAnEvaluationOrASampleStopsThereAndTheRunGoesOnThere) {
   const std::vector<std::string> settings = {"trainer.sample_interval=4", "trainer.checkpoint_interval=7"};
   const Folder folder;
@@ -114,7 +114,7 @@ TEST(Run, ASignalInAnEvaluationOrASampleStopsThereAndTheRunGoesOnThere) {
       }
 }
 
-// B47: a step of many micro-batches is given up between two of them, and taken anew.
+// B47: a step is abandoned between two micro-batches and repeated by the resumed run.
 TEST(Run, ASignalBetweenMicroBatchesLeavesTheStepUndone) {
   const Folder folder;
   TinyRun().train(folder / "whole");
@@ -134,7 +134,7 @@ TEST(Run, ASignalBetweenMicroBatchesLeavesTheStepUndone) {
   }
 }
 
-// B47: whatever the task, an evaluation stops between batches and answers, a sample between tokens.
+// B47: for every task, an evaluation stops between batches and between answers, and a sample between tokens.
 TEST(Run, EveryTaskStopsBetweenItsUnits) {
   struct Stop {};
   const auto units = [](const std::function<void(const Poll&)>& work) {
@@ -174,7 +174,7 @@ TEST(Run, StoppingTwiceAndResumingAFinishedRunChangeNothing) {
   EXPECT_EQ(metrics_of(folder / "parts"), metrics_of(folder / "whole"));
 }
 
-// Killed after step 12: the checkpoint is that of step 10, and the last line was cut.
+// The run was killed after step 12: the checkpoint is of step 10, and the last line is incomplete.
 TEST(Run, MetricsOfStepsThatWereLostAreWrittenOnce) {
   const Folder folder;
   TinyRun().train(folder / "whole");
@@ -190,7 +190,7 @@ TEST(Run, MetricsOfStepsThatWereLostAreWrittenOnce) {
 
 TEST(Run, TheFirstResumedStepHasItsOwnLearningRateAlsoOfALongerRun) {
   const Folder folder;
-  for (const int64_t stop : {1, 2, 5}) {  // in the warm-up, at its end, on the cosine
+  for (const int64_t stop : {1, 2, 5}) {  // in the warm-up, at its end, in the decay
     const auto path = folder / std::to_string(stop);
     const TinyRun longer({"trainer.max_steps=24"});
     train_and_interrupt(TinyRun(), path, stop);
@@ -234,7 +234,7 @@ TEST(Run, StopsEarlyAfterSoManyEvaluationsWithoutABetterLoss) {
   EXPECT_EQ(Checkpoint(RunFolder{folder / "whole"}.best()).progress().step, 8);
   EXPECT_EQ(Checkpoint(folder / "whole").progress().step, 12);
 
-  // The count goes on where it stood, and a run that stopped early stays stopped.
+  // A resumed run continues the count of early stopping, and a run that stopped early stays stopped.
   TinyRun first(settings), second(settings);
   first.task->losses = losses;
   second.task->losses = {losses.begin() + 5, losses.end()};
@@ -263,8 +263,8 @@ TEST(Run, MetricsHaveTheNumbersOfEachStep) {
   EXPECT_EQ(steps, (std::vector<double>{1, 2, 3, 4, 5, 6}));
 }
 
-// Evaluations see so many batches; when the run ends, the loss over all validation data is logged apart
-// (B41).
+// Evaluations use eval_batches batches. At the end the loss over all validation data is logged with a key of
+// its own (B41).
 TEST(Run, TheEndHasTheLossOverAllOfTheData) {
   const Folder folder;
   const TinyRun run({"trainer.max_steps=8"});
@@ -281,7 +281,8 @@ TEST(Run, TheEndHasTheLossOverAllOfTheData) {
   EXPECT_NE(series(folder / "run", "val_loss_full")[0], losses[1]);
 }
 
-// B41: an evaluation over a part of the data has its own losses: 3, 2, 1 and so on; one over all has 9.
+// B41: the test sets the losses of evaluations over part of the data, which decrease; over all data the loss
+// is 9.
 TEST(Run, TheBestIsChosenByLossesOverTheSameBatches) {
   const Folder folder;
   const auto train = [&](const std::string& name, const std::vector<std::string>& settings,
@@ -295,12 +296,13 @@ TEST(Run, TheBestIsChosenByLossesOverTheSameBatches) {
   EXPECT_EQ(series(folder / "run", "val_loss_full"), std::vector<double>{9});
   EXPECT_EQ(metrics_of(folder / "run").back()["step"], 20);
   EXPECT_EQ(Checkpoint(RunFolder{folder / "run"}.best()).progress().step, 20) << "the last is the best";
-  // An evaluation over all data is not made twice.
+  // If every evaluation is over all data, the last one is not repeated.
   EXPECT_EQ(train("all", {"trainer.eval_batches=0"}).progress.best_loss, 9);
   EXPECT_EQ(series(folder / "all", "val_loss").size(), 5u);
   EXPECT_TRUE(series(folder / "all", "val_loss_full").empty());
 
-  // Resumed with other batches, the best loss starts anew; with the same ones, cut otherwise, it stays.
+  // A run that is resumed with other evaluation batches forgets its best loss. It keeps it if the same
+  // sequences are only batched differently.
   const auto best_of_resumed = [&](const std::vector<std::string>& settings) {
     std::filesystem::remove_all(folder / "copy");
     std::filesystem::copy(folder / "run", folder / "copy", std::filesystem::copy_options::recursive);
@@ -332,7 +334,7 @@ TEST(Run, ResumingWithOtherDataOrAnotherModelIsRefused) {
     return std::vector<std::string>{"data.source=file", "data.path=" + (folder / name).string(),
                                     "data.validation_fraction=0.1"};
   };
-  // The tiny run's keys of tales do not fit a file.
+  // The tiny run's keys of tales are not keys of a text file.
   const auto file_run = [&](const std::string& name, bool resume) {
     return error_of([&] {
       ConfigFile file = ConfigFile::from_text(
@@ -406,7 +408,7 @@ TEST(Run, WhatAKilledRunLeftUnfinishedIsRemoved) {
   EXPECT_TRUE(std::filesystem::exists(run.path / "mine.tmp-12345"));
 }
 
-// A model that sees its future learns nothing worth having: it is refused before any work.
+// A model that sees its future is refused before training.
 TEST(Run, AModelThatLeaksIsRefused) {
   const Folder folder;
   const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
@@ -430,7 +432,7 @@ TEST(Run, AModelThatLeaksIsRefused) {
   EXPECT_EQ(error_of([&] { TinyRun({"trainer.audit=false"}).train(folder / "run"); }), "no error");
 }
 
-// Seen in what was logged, so that a resumed run marks what one that never stopped would have.
+// The mark depends on the logged losses, so a resumed run marks the same step as a run without interruption.
 TEST(Run, TheFirstHalvingOfTheLossIsMarkedOnce) {
   const Folder folder;
   const std::vector<std::string> settings = {"trainer.mark_halving=true", "trainer.max_steps=40",
@@ -456,7 +458,7 @@ TEST(Run, TheFirstHalvingOfTheLossIsMarkedOnce) {
   for (const auto& line : metrics_of(folder / "plain")) EXPECT_FALSE(line.contains("halved"));
 }
 
-// A sample is for people to look at: a run without it is the same run.
+// Samples are only for people to read; a run without them gives the same result.
 TEST(Run, ASampleThatFailsCostsNothing) {
   const Folder folder;
   TinyRun plain({"trainer.sample_interval=5"}), failing({"trainer.sample_interval=5"});

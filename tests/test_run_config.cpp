@@ -40,7 +40,7 @@ TEST(RunConfig, TheMinimumFollowsThePeakUnlessItIsWritten) {
             "f.yaml: schedule.min_learning_rate 2e-05 is above schedule.learning_rate 1e-05; lower it or "
             "leave it out");
   EXPECT_EQ(refusal(text, {"schedule.min_learning_rate=1e-5"}), "no error");
-  // In C++ too, where nothing was loaded.
+  // The same holds for a config that is not loaded from a file.
   EXPECT_DOUBLE_EQ(learning_rate({.learning_rate = 1e-5, .warmup_steps = 0}, 60, 60), 1e-6);
 }
 
@@ -59,7 +59,7 @@ TEST(RunConfig, WarmUpFitsIntoTheRun) {
       << "no step has a rate";
 }
 
-// B40: the rate of the last step is above the minimum, as the key's text says.
+// B40: the rate of the last step is above the minimum, as the key's help says.
 TEST(RunConfig, TheMinimumIsWhereTheCosineEndsAfterTheLastStep) {
   const ScheduleConfig s{.learning_rate = 1, .min_learning_rate = 0.1, .warmup_steps = 0};
   EXPECT_NEAR(learning_rate(s, 9, 10), 0.1220, 1e-4);
@@ -68,7 +68,7 @@ TEST(RunConfig, TheMinimumIsWhereTheCosineEndsAfterTheLastStep) {
   EXPECT_TRUE(help.starts_with("learning rate at the end of the decay;")) << help;
 }
 
-// B42, and others that each are in range but contradict.
+// B42, and other values that are each in range but contradict each other.
 TEST(RunConfig, ValuesThatContradictEachOtherAreRefusedWithBoth) {
   const std::string start = "trainer: {max_steps: 200}\n";
   const auto expect = [&](std::vector<std::string> settings, const std::string& error) {
@@ -98,7 +98,7 @@ TEST(RunConfig, ValuesThatContradictEachOtherAreRefusedWithBoth) {
             "f.yaml: model.n_encoder_layers is 0, but the task seq2seq has a source, which needs an encoder");
 }
 
-// A checkpoint of an older run, whose values were taken then, can still be read.
+// A checkpoint of an older run can be read even if its values are now refused.
 TEST(RunConfig, IsReadWithoutAskingWhetherItFits) {
   const auto file = ConfigFile::from_text("trainer: {max_steps: 10}\nschedule: {warmup_steps: 100}\n", "old");
   EXPECT_EQ(file.read<RunConfig>().schedule.warmup_steps, 100);

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// B45: several at once.
+// B45: several runs start at the same time.
 TEST(RunFolder, RunsThatBeginAtOnceHaveFoldersOfTheirOwn) {
   Program p;
   write(p.folder / "none.txt", "");
@@ -64,7 +64,7 @@ TEST(RunFolder, OfRunsThatAskForOneFolderAtOnceOneGetsIt) {
   EXPECT_EQ(Checkpoint(p.folder / "a/b").progress().step, 2);
 }
 
-// B59: config.yaml says what was used, and when the run was resumed with what changes.
+// B59: config.yaml lists the values in use, and the step and the changes of each resume.
 TEST(RunFolder, AResumeThatDoesNothingLeavesTheConfig) {
   const Program p;
   p.trained("run", 20);
@@ -110,7 +110,7 @@ TEST(RunFolder, ARunWithoutACheckpointSaysSo) {
   }
 }
 
-// What the program printed after "to go on: ", as a shell runs it.
+// Runs the command that the program printed after "to go on: " in a shell.
 Outcome run_printed(const Program& p, const std::string& err, const std::string& more) {
   const std::string start = "to go on: ";
   const size_t at = err.find(start);
@@ -152,7 +152,7 @@ TEST(RunFolder, ResumeTakesAllFromTheRunUnlessToldOtherwise) {
   EXPECT_EQ(p.run(settings({"train", "tiny.yaml", "--out", "whole"})).status, 0);
   const auto keys = [&](const std::string& name) {
     const std::string text = contents(RunFolder{p.folder / name}.config());
-    return text.substr(text.find("\ntask:"));  // after the comments
+    return text.substr(text.find("\ntask:"));  // without the comments
   };
   const std::map<std::string, std::vector<std::string>> forms = {
       {"0", {"train", "--resume", "0"}},
@@ -178,7 +178,7 @@ TEST(RunFolder, ResumeTakesAllFromTheRunUnlessToldOtherwise) {
   expect_failure(p.run({"train", "--resume", "tiny.yaml"}), 2, {"tiny.yaml is no run folder"});
 }
 
-// B71: a link in an unpacked run leads out of it. Nothing is written, there or in the run.
+// B71: a link in an unpacked run folder leads out of it. Nothing is written there or in the run.
 TEST(RunFolder, ResumingFollowsNoLinks) {
   const Program p;
   p.trained();
@@ -221,7 +221,7 @@ TEST(RunFolder, ResumingFollowsNoLinks) {
 TEST(RunFolder, AFolderThatIsRemovedOrRenamedMeanwhileIsSaid) {
   const Program p;
   for (const bool removed : {true, false})
-    for (const std::string log : {"1", "100000000"}) {  // found by a write, or between two steps
+    for (const std::string log : {"1", "100000000"}) {  // detected by a write, or between two steps
       const RunFolder run{p.folder / "run"};
       const pid_t child =
           p.start({"train", "tiny.yaml", "--out", "run", "--quiet", "--set", "trainer.max_steps=100000000",
@@ -237,7 +237,7 @@ TEST(RunFolder, AFolderThatIsRemovedOrRenamedMeanwhileIsSaid) {
     }
 }
 
-// B47: an evaluation of minutes is not waited for. What it left is done by the run that goes on.
+// B47: a signal does not wait for a long evaluation. The resumed run completes the evaluation.
 TEST(RunFolder, TerminatedInALongEvaluationTheRunIsSaved) {
   const Program p;
   const RunFolder run{p.folder / "run"};
@@ -253,7 +253,7 @@ TEST(RunFolder, TerminatedInALongEvaluationTheRunIsSaved) {
   EXPECT_EQ(Checkpoint(run.path).progress().pending, Pending::evaluation);
 }
 
-// The processor time of a process in user mode, in hundredths of a second.
+// The user time of a process in hundredths of a second.
 int64_t ticks_of(pid_t process) {
   std::istringstream stat(contents(fmt::format("/proc/{}/stat", process)));
   std::string field;
@@ -261,7 +261,7 @@ int64_t ticks_of(pid_t process) {
   return std::stoll(field);
 }
 
-// Other commands keep the system's way with signals: they have nothing to save.
+// Other commands have nothing to save, so signals have their default effect.
 TEST(RunFolder, EvaluatingAndGeneratingEndAtASignal) {
   const Program p;
   EXPECT_EQ(p.run({"train", "tiny.yaml", "--out", "run", "--quiet", "--set", "data.characters=2000000",
@@ -271,13 +271,13 @@ TEST(RunFolder, EvaluatingAndGeneratingEndAtASignal) {
   for (const auto& words : std::vector<std::vector<std::string>>{
            {"evaluate", "run"}, {"generate", "run", "--max-tokens", "1000000"}}) {
     const pid_t child = p.start(words);
-    ASSERT_TRUE(p.wait(child, [&] { return ticks_of(child) > 50; }));  // half a second of work
+    ASSERT_TRUE(p.wait(child, [&] { return ticks_of(child) > 50; }));  // half a second of processor time
     ::kill(child, SIGTERM);
     EXPECT_EQ(p.finish(child).status, 128 + SIGTERM);
   }
 }
 
-// B49: standard error is a terminal of so many columns while it lives.
+// B49: while an object of this class exists, standard error is a terminal with `columns` columns.
 class Terminal {
  public:
   explicit Terminal(int columns) {

@@ -19,8 +19,7 @@
 #include "bonsai/tests/folder.h"
 #include "bonsai/tests/support.h"
 
-// The calls that decide what a power cut leaves, as the library makes them in this program: taken down, then
-// made.
+// Records and then executes the calls of the library that determine which files survive a power failure.
 struct FileCall {
   std::string name;
   ino_t file = 0;
@@ -53,7 +52,7 @@ using test::error_of;
 class Safetensors : public testing::Test {
  protected:
   void put(const std::string& bytes) const {
-    fs::remove(path);  // ext4 writes a file that was emptied and filled again to the disk at once
+    fs::remove(path);  // ext4 writes a truncated and rewritten file to the disk at once
     std::ofstream(path, std::ios::binary) << bytes;
   }
   std::string get() const {
@@ -66,7 +65,7 @@ class Safetensors : public testing::Test {
     return all;
   }
 
-  // Opens the file and reads all of it; gives the error's text, or "" where there is none.
+  // Opens the file and reads all of it. Returns the error's text, or "" if there is none.
   std::string trouble() const {
     try {
       const SafetensorsFile file(path);
@@ -173,7 +172,7 @@ TEST_F(Safetensors, AnUnknownNameIsNamed) {
   EXPECT_TROUBLE(error_of([&] { SafetensorsFile(path).read("wieght"); }), "has no tensor \"wieght\"");
 }
 
-// Longer than the pieces that conversion works in, and at an odd place in the file.
+// The tensors are longer than the chunks of the conversion and are not aligned in the file.
 TEST_F(Safetensors, LongUnalignedTensorsAreConvertedWhole) {
   std::vector<int64_t> ids(10000);
   std::vector<double> values;
@@ -248,7 +247,7 @@ TEST_F(Safetensors, AHeaderLengthIsNotBelieved) {
   EXPECT_TROUBLE(trouble_with(bytes_of_length(200'000'000) + std::string(92, ' ')), "claims a header");
   EXPECT_TROUBLE(trouble_with(bytes_of_length(3) + "{}"), "claims a header");
   put(bytes_of_length(200'000'000) + "{}");
-  fs::resize_file(path, 300'000'000);  // takes no place on the disk
+  fs::resize_file(path, 300'000'000);  // a sparse file
   EXPECT_TROUBLE(trouble(), "the format allows 100000000");
   ::getrusage(RUSAGE_SELF, &after);
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 50'000) << "KiB";
@@ -361,7 +360,7 @@ TEST_F(Safetensors, AFileCutAfterOpeningIsAnErrorNotASignal) {
   EXPECT_TROUBLE(error_of([&] { file.read("weight"); }), "bytes when it was opened");
 }
 
-// Any other exception than Error, or a signal, fails the test. A flip within a name cannot be seen.
+// Any exception other than Error, or a signal, fails the test. A flipped byte of a name cannot be detected.
 TEST_F(Safetensors, AFlippedByteOfTheHeaderIsAnErrorOrAnotherValidFile) {
   write_safetensors(path, sample(), {{"step", "12"}});
   const std::string good = get();
@@ -403,7 +402,7 @@ TEST_F(Safetensors, ABadRequestToWriteLeavesTheOldFile) {
   EXPECT_EQ(files().size(), 1u);
 }
 
-// While it lives, no file may grow beyond `bytes`: the nearest thing to a full disk without one.
+// While an object of this class exists, no file may exceed `bytes`, which acts like a full disk.
 struct FileLimit {
   explicit FileLimit(rlim_t bytes) : handler(std::signal(SIGXFSZ, SIG_IGN)) {
     ::getrlimit(RLIMIT_FSIZE, &limit);
@@ -432,8 +431,8 @@ TEST_F(Safetensors, ASaveThatDoesNotFitLeavesTheOldFileAndNothingElse) {
   }
 }
 
-// After a power cut the name leads to the old file or to all of the new one: its bytes are on the disk before
-// it takes the name, and the folder, which has the name, after.
+// After a power failure the name refers to the old file or to the complete new one: the bytes are
+// synchronized before the rename and the folder after it.
 TEST_F(Safetensors, BytesReachTheDiskBeforeTheyTakeTheName) {
   for (const auto& tensors : {sample(), {}}) {
     file_calls.clear();
@@ -456,8 +455,8 @@ TEST_F(Safetensors, AFolderThatIsMissingIsNamed) {
   EXPECT_TROUBLE(error_of([&] { write_safetensors(path, sample()); }), "No such file or directory");
 }
 
-// As root, a rename over /dev/null would succeed, and it would be a plain file from then on. A pipe of
-// our own stands for the devices: a test that fails must not harm the machine.
+// As root, a rename could replace /dev/null by a regular file. The test uses a FIFO instead of a device, so
+// that a failure does no harm.
 TEST_F(Safetensors, WhatIsNoPlainFileIsNotReplaced) {
   path = folder / "pipe";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
@@ -478,7 +477,8 @@ TEST_F(Safetensors, ALinkIsWrittenThrough) {
   EXPECT_EQ(SafetensorsFile(path).names().size(), sample().size());
 }
 
-// What a killed process of the same number left behind (in a container it often is) is no obstacle.
+// A temporary file of a killed process with the same process id, which is common in containers, is
+// overwritten.
 TEST_F(Safetensors, ALeftoverOfAKilledSaveIsOverwritten) {
   std::ofstream(path.string() + ".tmp-" + std::to_string(::getpid())) << std::string(10000, 'x');
   write_safetensors(path, sample());

@@ -1,4 +1,4 @@
-// Every schedule at steps whose rate is known.
+// Checks every schedule at steps with a known learning rate.
 #include "bonsai/framework/config/yaml.h"
 #include "bonsai/tests/support.h"
 #include "bonsai/trainers/config.h"

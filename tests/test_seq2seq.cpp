@@ -47,7 +47,7 @@ TEST(Seq2Seq, AsksForTheSourceSortedOrBackwardsAndAnEndSign) {
       lengths.insert(length);
       source.resize(length);
       answer == "sort" ? std::sort(source.begin(), source.end()) : std::reverse(source.begin(), source.end());
-      std::vector<int32_t> inputs = {5}, targets = source;  // 5 begins, 6 ends
+      std::vector<int32_t> inputs = {5}, targets = source;  // 5 is the start token, 6 the end token
       inputs.insert(inputs.end(), source.begin(), source.end());
       targets.push_back(6);
       inputs.resize(6, 6), targets.resize(6, kIgnore);
@@ -58,7 +58,8 @@ TEST(Seq2Seq, AsksForTheSourceSortedOrBackwardsAndAnEndSign) {
   }
 }
 
-// Drawn from one number, sources of a length would begin with the few letters that lie in its part of [0, 1).
+// If one random number gave both, sources of a length would begin with only the few letters of its part of
+// [0, 1).
 TEST(Seq2Seq, TheFirstLetterDoesNotFollowFromTheLength) {
   const RunConfig config = small("sort", {"data.shortest=2", "data.longest=7"});
   const Batch batch = config.data->batch({.seed = 1}, 1000);
@@ -72,8 +73,7 @@ TEST(Seq2Seq, TheFirstLetterDoesNotFollowFromTheLength) {
     EXPECT_EQ(letters.size(), 12u) << length << ": about 167 rows, 12 letters";
 }
 
-// At least nine tenths of what is evaluated were never drawn in training: the model does not answer from
-// memory.
+// At least nine tenths of the evaluated sequences do not occur in training, so memorization does not help.
 TEST(Seq2Seq, BothAnswersAreLearnedToTheLastSequence) {
   for (const char* answer : {"sort", "reverse"}) {
     const RunConfig config = small(answer);
@@ -99,7 +99,7 @@ TEST(Seq2Seq, BothAnswersAreLearnedToTheLastSequence) {
   }
 }
 
-// A model with large weights, so that every dependence shows.
+// A model with large weights, so that every dependence has a visible effect.
 struct Model {
   explicit Model(const std::string& position = "learned", int64_t window = 0, DType dtype = DType::f32)
       : root({.dtype = dtype}),
@@ -123,8 +123,8 @@ Tensor ids(const Shape& shape, uint64_t seed) {
   return tensor(shape, v, DType::i32);
 }
 
-// In f64, here and in the next: what leaks through a mask is not to hide behind rounding, of which another
-// length of a row, or another BLAS, makes another.
+// This test and the next use f64, so that rounding, which depends on the length of a row and on the BLAS,
+// does not hide a leak through a mask.
 TEST(EncoderDecoder, PaddingOfTheSourceChangesNothing) {
   for (const char* position : {"learned", "sinusoidal", "rope", "none"}) {
     Model m(position, 0, DType::f64);
@@ -140,7 +140,7 @@ TEST(EncoderDecoder, PaddingOfTheSourceChangesNothing) {
   }
 }
 
-// Two sources and two targets packed into one row are as if each were alone.
+// Two sources and two targets packed into one row give the same logits as each pair alone.
 TEST(EncoderDecoder, DocumentsArePackedOnBothSides) {
   Model m("none", 0, DType::f64);
   const Tensor target = ids({1, 6}, 1), source = ids({1, 7}, 2);
@@ -181,7 +181,7 @@ TEST(EncoderDecoder, EverySplitThroughTheCacheGivesTheLogitsOfTheFullForward) {
   }
 }
 
-// A cache that is used again must know nothing of the first source.
+// A cleared cache must not keep the first source.
 TEST(EncoderDecoder, AClearedCacheReadsTheNextSource) {
   Model m;
   const Tensor target = ids({1, 6}, 1);
@@ -214,7 +214,7 @@ TEST(EncoderDecoder, GreedyTextIsThatOfTheFullForward) {
     for (const int64_t window : {0, 2}) {
       Model m(position, window);
       const Source source{.ids = ids({1, 5}, 2)};
-      for (const int64_t prompt : {1, 5, 8, 10}) {  // 8 fills the block, 10 is longer
+      for (const int64_t prompt : {1, 5, 8, 10}) {  // 8 fills the block, 10 exceeds it
         const std::vector<int32_t> start = row(ids({1, prompt}, 3), 0);
         std::vector<int32_t> plain = start;
         for (int i = 0; i < 8; ++i) {

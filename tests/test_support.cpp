@@ -1,4 +1,4 @@
-// If a randomised test fails once, the failure must be reproducible: its seed is printed and can be set.
+// The failure of a randomised test must be reproducible: its seed is printed and can be set.
 #include "bonsai/tests/random_seed.h"
 #include "bonsai/tests/support.h"
 

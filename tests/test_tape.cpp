@@ -65,7 +65,7 @@ TEST(Tape, AChangedSavedTensorNeverGivesAnotherGradient) {  // B10
   const struct {
     const char* name;
     Tensor (*op)(const Tensor&);
-    std::vector<double> right;  // of sum(2 y)
+    std::vector<double> right;  // the gradient of sum(2 y)
   } rows[] = {{"sigmoid", sigmoid, {0.3932239, 0.2099872, 0.0903533}},
               {"exp", exp, {5.4365637, 14.7781122, 40.1710738}},
               {"tanh", tanh, {0.8399487, 0.1413016, 0.0197321}},
@@ -127,7 +127,7 @@ TEST(Tape, ALongChainNeedsNoStack) {  // B11
     return nullptr;
   };
 #ifdef NDEBUG
-  both(nullptr);  // a small stack is the harder case: enough for a slow build
+  both(nullptr);  // the small stack is the harder case and is enough in slow builds
 #endif
   pthread_attr_t small;
   pthread_attr_init(&small);
@@ -203,7 +203,7 @@ TEST(Tape, NothingIsRecordedWithoutAnOpenTape) {
   const Tensor x = tape.watch(column({1}));
   EXPECT_EQ(neg(x).link().tape, 0u);
   tape.open();
-  EXPECT_EQ(neg(column({1})).link().tape, 0u);  // depends on nothing watched
+  EXPECT_EQ(neg(column({1})).link().tape, 0u);  // depends on no watched tensor
   EXPECT_EQ(tape.size(), 0u);
   const Tensor y = neg(x);
   tape.backward(y);
@@ -331,7 +331,7 @@ TEST(Tape, WhatAGraphHoldsIsVisible) {
   exp(x);
   tape.backward(sum(h), scalar(1).to(DType::f32), /*keep=*/true);
   const auto entries = tape.entries();
-  ASSERT_EQ(entries.size(), 4u);  // linear, exp, and sum with its reshape
+  ASSERT_EQ(entries.size(), 4u);  // linear, exp, sum and its reshape
   EXPECT_STREQ(entries[0].op, "linear");
   EXPECT_EQ(*entries[0].path, "block.0");
   EXPECT_EQ(entries[0].saved_bytes, (2 * 3 + 5 * 3) * sizeof(float));
@@ -366,7 +366,7 @@ TEST(Arena, GapsStayZeroAndAnUntouchedGradientIsZero) {
     std::fill_n(right.begin() + 16, 5, of_b);
     expect_values(arena.gradients(), right);
   };
-  expect(3, 0);  // one that was there moves in
+  expect(3, 0);  // an existing gradient is moved into the arena
   Tape both;
   both.backward(add(sum(a.value), sum(b.value)));
   expect(4, 1);
@@ -378,7 +378,7 @@ TEST(Arena, GapsStayZeroAndAnUntouchedGradientIsZero) {
   for (size_t i = 0; i < 32; ++i) EXPECT_TRUE(values[i] == 0 || i % 16 < (i < 16 ? 3u : 5u)) << i;
 }
 
-// Two running gradients of one op in the same tensor: the second is added to the first.
+// One op has two gradients of the same tensor: the second is added to the first.
 TEST(Tape, ATensorThatAnOpTakesTwiceGetsBothGradients) {
   const Tensor x = random_tensor({4, 3}, DType::f64), w = random_tensor({3}, DType::f64, 2),
       dy = random_tensor({4, 3}, DType::f64, 3);
@@ -416,10 +416,10 @@ TEST(Tape, OpeningOnASecondThreadIsRefused) {
   EXPECT_TRUE(has(error, "another thread")) << error;
 }
 
-// The last test: a tape that this leaves behind would record what follows.
+// This is the last test: a tape that it left open would record later ops.
 TEST(TapeOrder, TapesCloseInAnyOrderButOnTheirOwnThread) {
   auto a = std::make_unique<Tape>(), b = std::make_unique<Tape>(), c = std::make_unique<Tape>();
-  a->open();  // is open: changes nothing
+  a->open();  // no effect, the tape is open
   a.reset();
   EXPECT_EQ(Tape::active(), c.get());
   c->close();

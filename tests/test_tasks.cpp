@@ -1,5 +1,5 @@
-// What a task trains on and how it scores: with a wrong target, or a validation set that was trained on, a
-// run looks healthy but learns the wrong thing.
+// The data and the scores of tasks. With a wrong target, or a validation set that overlaps the training set,
+// a run looks healthy but learns the wrong function.
 #include "bonsai/data/tales.h"
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/layers/model/transformer.h"
@@ -18,7 +18,7 @@ RunConfig task_run(const std::string& text) {
 
 std::vector<int32_t> ids_of(const Tensor& x) { return {x.span<int32_t>().begin(), x.span<int32_t>().end()}; }
 
-// Every row of a batch as text: its inputs and the last target.
+// Each row of a batch as text: the inputs and the last target.
 std::vector<std::string> rows_of(const Batch& batch, const Tokenizer& tokenizer) {
   std::vector<std::string> rows;
   for (int64_t r = 0; r < batch.inputs.size(0); ++r) {
@@ -94,9 +94,8 @@ TEST(Reverse, AsksForTheSymbolsBackwardsAfterTheBar) {
     }
 }
 
-// Rows are scored one by one: how they are cut into batches changes neither the loss nor the share that is
-// right. Shown with models that are mostly right: one that never is hides which row an answer is compared
-// with.
+// The batch size changes neither the loss nor the exact match. The models are mostly right, because one that
+// is never right would hide an answer compared with the wrong row.
 TEST(Tasks, AnEvaluationDoesNotDependOnTheSizeOfItsBatches) {
   for (const std::string& text : std::vector<std::string>{
            "task: reverse\n" + std::string(kModel) +
@@ -121,14 +120,14 @@ TEST(Tasks, AnEvaluationDoesNotDependOnTheSizeOfItsBatches) {
   }
 }
 
-// A model that always writes the same letter, or nothing but the end, is right as often as that is the
+// A model that always generates the same letter, or only the end token, is right as often as this is the
 // answer.
 TEST(Tasks, TheExactMatchIsTheShareOfRowsThatAreRight) {
   const auto constant = [](const std::string& text, int32_t token) {
     RunConfig config = task_run(text);
     transformer(config.model).tie_embeddings = false;
     Trainer trainer(config);
-    // A last norm of weight 0 and bias 1 gives every position the same features.
+    // A final norm with weight 0 and bias 1 gives every position the same features.
     for (Parameter* p : trainer.arena().parameters())
       if (p->path == "norm.weight" || p->path == "norm.bias" || p->path == "head.weight")
         copy_into(full(p->value.shape(), p->path == "norm.bias" ? 1 : 0), p->value);
@@ -169,7 +168,7 @@ TEST(Tasks, DropoutIsOffInEvaluationsAndSamples) {
   }
 }
 
-// Whatever the seed, the step, the micro-batch and the first row: other numbers give other rows.
+// Another seed, step, micro-batch or first row gives other rows.
 TEST(Tasks, NoBatchIsDrawnTwice) {
   for (const std::string& text : std::vector<std::string>{
            "task: reverse\n" + std::string(kModel) + "24}\ndata: {length: 12, alphabet: 26}\n",

@@ -1,5 +1,4 @@
-// A tensor that has no value and an axis that does not exist end in an error that says so, in every accessor
-// and in every op.
+// An undefined tensor and an axis that does not exist are errors in every accessor and every op.
 #include <climits>
 #include <fstream>
 #include <map>
@@ -117,15 +116,15 @@ TEST(Ops, AnAxisThatIsNamedTwiceIsAnError) {
   EXPECT_TRUE(has(error_of([&] { einsum("iij,jk->ik", x, zeros({4, 2})); }), "name each axis once"));
 }
 
-// Every input of every row of the op table in turn: undefined is an error unless the op does without it, and
-// a scalar gives an error or a result.
+// Replaces each input of each row of the op table in turn. An undefined tensor is an error unless the input
+// is optional; a scalar gives an error or a result.
 TEST(Ops, AnInputWithoutAValueOrAxesIsAnErrorAndNotACrash) {
   for (const OpCase& row : op_cases())
     for (size_t i = 0; i < row.inputs.size(); ++i) {
       std::vector<Tensor> inputs = make_inputs(row, DType::f32);
       const DType dtype = std::exchange(inputs[i], Tensor()).dtype();
       const std::string error = error_of([&] { row.call(inputs); });
-      const bool optional = row.op == "linear" || row.op == "layer_norm" || i == 3;  // 3: attention's bias
+      const bool optional = row.op == "linear" || row.op == "layer_norm" || i == 3;  // 3: attention bias
       EXPECT_TRUE(has(error, "undefined tensor") || (optional && error == "no error"))
           << row.name() << " input " << i << ": " << error;
       inputs[i] = zeros({}, dtype);

@@ -1,4 +1,4 @@
-// A tensor's values as text (B68): the same as NumPy prints with precision 4.
+// A tensor's values as text (B68), as NumPy prints them with precision 4.
 #include "bonsai/framework/core/tensor_text.h"
 #include "bonsai/framework/core/parameter.h"
 #include "bonsai/tests/support.h"

@@ -1,5 +1,5 @@
-// A tile that runs twice or never, or a sum whose order depends on the threads, makes a run irreproducible:
-// the thread pool, and bit-identical results for any number of threads.
+// The thread pool, and bit-identical results for any number of threads. A tile that runs twice or never, or a
+// sum whose order depends on the threads, makes a run irreproducible.
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -14,7 +14,7 @@
 namespace bonsai::test {
 namespace {
 
-// How often each tile ran; `inside` runs in every tile.
+// Returns how often each tile ran; calls `inside` in every tile.
 std::vector<int> runs_of(int64_t count, const std::function<void()>& inside = {}) {
   std::vector<std::atomic<int>> runs(static_cast<size_t>(count));
   run_tiles(count, [&](int64_t i) {
@@ -40,13 +40,13 @@ TEST(Threads, EveryTileRunsOnceForAnyCount) {
 TEST(Threads, TilesAreFinishedWhenTheCallReturns) {
   const Threads scope(4);
   for (int round = 0; round < 500; ++round) {
-    std::vector<int> results(64);  // plain: a tile that still runs is a race, and its result is missing
+    std::vector<int> results(64);  // not atomic: a tile that still runs is a data race
     run_tiles(64, [&](int64_t i) { results[static_cast<size_t>(i)] = static_cast<int>(i) + round; });
     for (int i = 0; i < 64; ++i) ASSERT_EQ(results[static_cast<size_t>(i)], i + round);
   }
 }
 
-// On one processor, too: the caller's tile waits until another thread has begun one, which takes its time.
+// Also on one processor: the caller's tile waits until another thread has begun a slow tile.
 TEST(Threads, TheCallWaitsForTheTilesOfOtherThreads) {
   const Threads scope(2);
   const auto caller = std::this_thread::get_id();
@@ -64,11 +64,11 @@ TEST(Threads, TheCallWaitsForTheTilesOfOtherThreads) {
     });
     EXPECT_EQ(finished, 2);
     EXPECT_TRUE(begun) << "no second thread took a tile";
-    while (finished < 2) std::this_thread::yield();  // what they use must not go before them
+    while (finished < 2) std::this_thread::yield();  // the threads use local variables of this test
   }
 }
 
-// Two that run side by side in one worker's memory would write over each other.
+// Two tiles of one worker must not run at the same time, because they would use the same scratch memory.
 TEST(Threads, AWorkerRunsOneTileAtATimeAndThereAreNoMoreOfThem) {
   for (const int n : {1, 2, 4})
     for (const int workers : {1, 2, 3, 9}) {
@@ -124,9 +124,9 @@ TEST(Threads, TheNumberCanChangeBetweenAnyTwoCalls) {
   EXPECT_TRUE(each_once(runs_of(9)));
 }
 
-// B46: with more threads than processors, each job woke all of them, and each then spun for the next.
+// B46: with more threads than processors, each job woke all threads, and each then spun until the next job.
 TEST(Threads, MoreThanTheProcessorsAreNotWokenForEachJob) {
-  std::thread([] {  // the affinity mask is the thread's own
+  std::thread([] {  // the affinity mask is per thread
     ASSERT_TRUE(use_one_processor());
     const Threads scope(64);
     for (int round = 0; round < 20; ++round) {
@@ -143,7 +143,7 @@ TEST(Threads, MoreThanTheProcessorsAreNotWokenForEachJob) {
   }).join();
 }
 
-// ---- Bits.
+// ---- Bit-identical results.
 
 using Call = std::function<Tensor(const std::vector<Tensor>&)>;
 
@@ -167,7 +167,7 @@ TEST(Bits, OfEveryRowOfTheOpTableAreEqualForAnyThreads) {
     expect_same_bits_for_any_threads(row.name(), row.call, make_inputs(row, DType::f32));
 }
 
-// Numbers from the op table's generator are slow to draw; these only need to round differently.
+// A fast generator; the numbers only need to round differently.
 Tensor rough(const Shape& shape, uint32_t seed) {
   std::vector<float> v(static_cast<size_t>(shape.elements()));
   for (float& x : v) {
@@ -183,7 +183,7 @@ Tensor spread_ids(const Shape& shape, int32_t limit) {
   return from<int32_t>(shape, v);
 }
 
-// Primes: every cut has an odd end. Sizes reach several tiles of every kernel.
+// Prime sizes leave a partial last tile in every kernel and are large enough for several tiles.
 TEST(Bits, OfLargeSizesAreEqualForAnyThreads) {
   const Tensor x = rough({131, 257}, 1), w = rough({257}, 2), b = rough({257}, 3),
       square = rough({257, 131}, 4);
@@ -241,7 +241,7 @@ TEST(Bits, OfLargeSizesAreEqualForAnyThreads) {
   for (const auto& c : cases) expect_same_bits_for_any_threads(c.name, c.call, c.inputs);
 }
 
-// Ops of two threads at once: the second one finds the pool busy and runs its tiles itself.
+// Two threads call ops at the same time: the second finds the pool busy and runs its tiles itself.
 TEST(Bits, AreEqualWhenTwoThreadsTrainAtOnce) {
   const Threads scope(2);
   const std::vector<Tensor> inputs = {rough({131, 61}, 1), rough({103, 61}, 2), rough({61}, 3)};

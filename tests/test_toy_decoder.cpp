@@ -1,4 +1,4 @@
-// What tools/quickstart shows: in about a minute, a decoder learns to write tales.
+// Trains the config of tools/quickstart: in about a minute a decoder learns to write tales.
 #include <fstream>
 
 #include "bonsai/data/tales.h"
@@ -15,12 +15,12 @@ std::vector<std::string> words_of(const std::string& text) {
     else if (!words.back().empty())
       words.emplace_back();
   }
-  words.pop_back();  // the last may be cut short
+  words.pop_back();  // the last word may be incomplete
   return words;
 }
 
-// The standard error of the nats a character of that many characters: of independent tales, whose nats
-// differ from what their length lets expect.
+// The standard error of the nats per character over `characters` characters. Tales are independent, and the
+// nats of a tale differ from those expected for its length.
 double error_of_floor(double characters) {
   double squares = 0;
   constexpr int kTales = 2000;

@@ -1,11 +1,11 @@
-// The commands that read a trained model, run as processes: generate, inspect, evaluate.
+// Runs the commands that read a trained model as processes: generate, inspect, evaluate.
 #include "bonsai/layers/model/transformer.h"
 #include "bonsai/tests/program.h"
 
 namespace bonsai::test {
 namespace {
 
-// The sequence of a task has an end, and a beginning that is not just any text (B55).
+// Generation stops at the end of the task's sequence, and a prompt must be a beginning of one (B55).
 TEST(Program, AnAnswerEndsAndOnlyPromptsOfTheTaskAreTaken) {
   const Program p;
   const auto train = [&](const std::string& task, const std::string& data) {
@@ -36,7 +36,7 @@ TEST(Program, AnAnswerEndsAndOnlyPromptsOfTheTaskAreTaken) {
                    {"--prompt", "a block of 3 to 8 tokens"});
 }
 
-// A checkpoint whose weights are finite, but whose outputs are not (B53).
+// The weights of the checkpoint are finite, but its outputs are not (B53).
 TEST(Program, ADivergedCheckpointIsAnErrorOfEveryCommandThatReadsIt) {
   const Program p;
   write(p.folder / "reverse.yaml",
@@ -66,7 +66,7 @@ TEST(Program, ADivergedCheckpointIsAnErrorOfEveryCommandThatReadsIt) {
   EXPECT_NE(p.run({"inspect", "new"}).out.find("step 0, not evaluated yet\n"), std::string::npos);
 }
 
-// A checkpoint may come from anyone: its batch is no reason to ask for memory that is not there (B70).
+// The batch size of an untrusted checkpoint must not cause a huge allocation (B70).
 TEST(Evaluate, RefusesABatchThatTheMachineCannotHold) {
   const Program p;
   write(p.folder / "reverse.yaml",
@@ -85,8 +85,8 @@ TEST(Evaluate, RefusesABatchThatTheMachineCannotHold) {
                  {"a batch of 1000000000 x 8 tokens", "make one of them smaller"});
 }
 
-// An untrained model attends to all alike: a row of five weights of a fifth is not as dark as one of a single
-// 1 (B62).
+// An untrained model attends equally to all keys: a row of five weights of 0.2 must be lighter than a row
+// with a single 1 (B62).
 TEST(Program, AHeatMapHasOneScaleAndSaysIt) {
   const Program p;
   p.trained("run", 0);
@@ -109,7 +109,7 @@ TEST(Program, AHeatMapHasOneScaleAndSaysIt) {
   EXPECT_NE(source.find(" \u2588 to 0.25"), std::string::npos) << source;
 }
 
-// B76: tokens and samples are text from outside.
+// B76: tokens and samples are untrusted text.
 TEST(Program, TokensAndSamplesDoNotDriveTheTerminal) {
   const Program p;
   write(p.folder / "text.yaml",
@@ -127,7 +127,7 @@ TEST(Program, TokensAndSamplesDoNotDriveTheTerminal) {
   for (const char c : o.err + map.out) EXPECT_TRUE(c == '\n' || c < 0 || c >= ' ') << static_cast<int>(c);
 }
 
-// A text of so many characters.
+// A random text of `characters` characters.
 std::string some_text(int64_t characters, uint64_t seed = 1) {
   std::string text;
   for (int64_t i = 0; i < characters; ++i)
@@ -153,7 +153,7 @@ TEST(Evaluate, TakesThePartThatTheRunHeldBack) {  // B44
   ASSERT_EQ(p.run({"train", "text.yaml", "--out", "run", "--quiet"}).status, 0);
   const double own = loss_in(p.run({"evaluate", "run"}));
   EXPECT_EQ(loss_in(p.run({"evaluate", "run", "--data", "text.txt"})), own);
-  // And of a run on tales: 402 tokens at the end of 1,005, which are 50 blocks of 8 whole.
+  // A run on tales holds back the last 402 of 1,005 tokens, which are 50 whole blocks of 8.
   write(p.folder / "tales.yaml",
         "model: {n_layers: 1, n_heads: 2, d_model: 16, block_size: 8}\n"
         "data: {characters: 2000, validation_fraction: 0.4}\ntrainer: {max_steps: 2}\n");
@@ -198,8 +198,8 @@ TEST(Evaluate, TheWholeOfAFileHoweverShort) {  // B44
   EXPECT_EQ(p.run({"evaluate", "run", "--whole"}).status, 2);
 }
 
-// What a checkpoint names may be anyone's: it is opened below the run, or if the checkpoint records what is
-// in it (B78).
+// A path in an untrusted checkpoint is opened only if it is below the run folder or if the checkpoint records
+// a checksum of the file (B78).
 TEST(Evaluate, APathInACheckpointIsNotFollowedAnywhereNorAnyTextQuoted) {
   const Program p;
   const auto save = [&](const std::string& folder, const std::string& path, bool record, int status) {
@@ -229,7 +229,7 @@ TEST(Evaluate, APathInACheckpointIsNotFollowedAnywhereNorAnyTextQuoted) {
   EXPECT_NE(save("old", "secret.txt", false, 2).find("which is not below"), std::string::npos);
   EXPECT_NE(save("old", "old/secret.txt", false, 0).find("the character at byte 998"), std::string::npos);
   EXPECT_NE(save("new", "secret.txt", true, 0).find("the character at byte 998"), std::string::npos);
-  std::filesystem::create_directory_symlink(p.folder.path(), p.folder / "old/out");  // out of the run
+  std::filesystem::create_directory_symlink(p.folder.path(), p.folder / "old/out");  // leads out of the run
   EXPECT_NE(save("old", "old/out/secret.txt", false, 2).find("which is not below"), std::string::npos);
   EXPECT_NE(save("old", "old/../secret.txt", false, 2).find("which is not below"), std::string::npos);
 }
@@ -255,7 +255,8 @@ TEST(Resume, OtherDataIsRefusedUnlessItIsAccepted) {  // B43
                     "--accept-new-data"});
   EXPECT_EQ(contents(RunFolder{p.folder / "run"}.last()), last);
   expect_failure(p.run({"evaluate", "run"}), 2, {"training is 780 tokens", "--data FILE"});
-  // The same length with another letter, another split, and other sequences of a task that draws its own.
+  // The changed data: another letter at the same length, another split, and other sequences of a generated
+  // task.
   write(p.folder / "text.txt", some_text(1000).replace(500, 1, some_text(1000)[500] == 'a' ? "b" : "a"));
   expect_failure(resume("text.yaml", "run"), 2, {"training is 600 tokens, checksum"});
   write(p.folder / "text.txt", some_text(1000));
@@ -270,7 +271,7 @@ TEST(Resume, OtherDataIsRefusedUnlessItIsAccepted) {  // B43
                  {"data.length is 3, was 4"});
   expect_failure(resume("reverse.yaml", "reverse", {"--set", "trainer.seed=2"}), 2,
                  {"trainer.seed is 2, was 1"});
-  // Moved, it is the same; new data that lacks a letter is read with the tokens of the run.
+  // A moved file is the same data. New data without some of the letters is encoded with the run's tokenizer.
   std::filesystem::rename(p.folder / "text.txt", p.folder / "moved.txt");
   EXPECT_EQ(resume("text.yaml", "run", {"--set", "data.path=moved.txt"}).status, 0);
   write(p.folder / "text.txt", std::string(600, 'a') + std::string(600, 'b'));
@@ -292,7 +293,7 @@ TEST(Resume, ACheckpointThatDoesNotSayItsDataGoesOn) {
   EXPECT_EQ(other.train(folder / "run", true).progress.step, 25);
 }
 
-// JSON and YAML hold no other text: what is stored of the path would be another one (B48).
+// JSON and YAML store only UTF-8, so the stored path would be a different one (B48).
 TEST(Program, APathThatIsNotUtf8IsRefusedWhereItWouldBeStored) {
   const Program p;
   const std::string folder = "lat\xe9n";
@@ -306,14 +307,14 @@ TEST(Program, APathThatIsNotUtf8IsRefusedWhereItWouldBeStored) {
   expect_failure(p.run({"config", "check", config}), 2, {"data.path is not UTF-8 text"});
   expect_failure(p.run({"train", "tiny.yaml", "--out", "run", "--set", "data.path=" + folder + "/text.txt"}),
                  2, {"UTF-8"});
-  // Where no path is stored none is refused.
+  // A path that is not stored is not refused.
   const std::string run = folder + "/run";
   ASSERT_EQ(p.run({"train", folder + "/tiny.yaml", "--out", run, "--quiet"}).status, 0);
   EXPECT_EQ(p.run({"evaluate", run}).status, 0);
   EXPECT_EQ(p.run({"evaluate", run, "--data", folder + "/text.txt"}).status, 0);
 }
 
-// A source in, an answer out: through every command that reads a checkpoint, and in a run that goes on.
+// An encoder-decoder in every command that reads a checkpoint, and in a resumed run.
 TEST(Program, AnEncoderDecoderAnswers) {
   const Program p;
   write(p.folder / "pairs.yaml",

@@ -1,6 +1,6 @@
-// One training step: AdamW, weight decay, clipping, gradient accumulation, and what
-// stops it; and sampling of a token. The faults are known from other systems: a first update that is too
-// small, norms that decay to 0, a mean of means.
+// One training step: AdamW, weight decay, clipping, gradient accumulation and errors; and the sampling of a
+// token. The faults are known from other systems: a first update that is too small, norms that decay to 0, a
+// mean of means.
 #include <array>
 #include <set>
 
@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kBlock = 16;
 
-// Row r of a step has the same tokens however the rows are cut into micro-batches. Its first `counted`
-// targets count.
+// Row r of a step has the same tokens however the rows are split into micro-batches. Only its first `counted`
+// targets are not ignored.
 class Rows : public Task {
  public:
   explicit Rows(std::function<int64_t(int64_t)> counted = [](int64_t) { return kBlock; })
@@ -118,7 +118,7 @@ TEST(Optimizer, AnInfiniteGradientChangesNothingNotEvenByDecay) {
   }
 }
 
-// Parameters whose decay does not follow from their rank.
+// A layer with parameters whose weight decay does not follow from their rank.
 struct TemperedConfig {
   int64_t d_model = 1;
   template <class V>
@@ -179,7 +179,7 @@ TEST(Trainer, ATiedTableIsOneParameter) {
   EXPECT_EQ(Trainer(tied).parameter_count() + 65 * 16, Trainer(untied).parameter_count());
 }
 
-// One step at rate 0 over `rows` rows, in micro-batches of batch_size.
+// One step with learning rate 0 over `rows` rows in micro-batches of batch_size.
 StepResult step_of(std::shared_ptr<Task> task, int64_t rows, int64_t batch_size, const std::string& dtype,
                    bool zeroed_head = false) {
   RunConfig run = small_run(std::move(task));
@@ -270,7 +270,7 @@ class SameRows final : public Rows {
   mutable std::vector<std::array<uint64_t, 3>> asked;
 };
 
-// The losses of steps 0, 1 and 2 at rate 0, where only dropout can tell one from another.
+// The losses of steps 0, 1 and 2 with learning rate 0, which differ only by dropout.
 std::vector<double> losses_under_dropout(int64_t gradient_accumulation, int64_t seed) {
   RunConfig run = small_run(std::make_shared<SameRows>());
   transformer(run.model).dropout = 0.5;
@@ -292,7 +292,7 @@ TEST(Trainer, EveryStepAndMicroBatchDropsOtherElements) {
   for (const int64_t gradient_accumulation : {1, 2, 3})
     for (const int64_t seed : {1, 2})
       for (const double loss : losses_under_dropout(gradient_accumulation, seed)) all.insert(loss);
-  // Dropout that is equal in every micro-batch has the same mean for any number of them.
+  // If dropout were equal in every micro-batch, the mean would not depend on their number.
   EXPECT_EQ(all.size(), 18u);
 }
 
@@ -306,7 +306,7 @@ TEST(Trainer, AsksForEachMicroBatchByItsNumber) {
   EXPECT_EQ(task->asked, (std::vector<std::array<uint64_t, 3>>{{5, 3, 0}, {5, 3, 1}, {5, 4, 0}, {5, 4, 1}}));
 }
 
-// A loss that overflows in the sum of its rows, or a gradient alone: either stops the step.
+// A step stops if the sum of the losses overflows, or if only a gradient is not finite.
 TEST(Trainer, ALossThatIsNotFiniteStopsTheStepThoughEveryGradientIs) {
   for (const float bad : {INFINITY, -INFINITY, NAN}) {
     static float planted;
@@ -329,12 +329,12 @@ TEST(Trainer, ALossThatIsNotFiniteStopsTheStepThoughEveryGradientIs) {
   }
 }
 
-// The first op that made it is named, whether it reaches the loss or is overlooked there.
+// The error names the op that produced the first non-finite value, whether or not the value reaches the loss.
 TEST(Trainer, TheFirstBadValueIsNamedWithItsLayer) {
   int calls = 0;
   static int* count = nullptr;
   count = &calls;
-  // The second block's activation goes wrong in the third step.
+  // Plants infinity in the activation of the second block in the third step.
   const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
     static const auto real = table.gelu_tanh.run;
     table.gelu_tanh.run = [](View x, MutView y) {
@@ -357,8 +357,8 @@ TEST(Trainer, TheFirstBadValueIsNamedWithItsLayer) {
   }
 }
 
-// With trace_nonfinite a value counts that no loss and no gradient shows: here a logit of a target that is
-// ignored.
+// With trace_nonfinite a step also stops for a value that reaches no loss and no gradient, here a logit of an
+// ignored target.
 TEST(Trainer, TraceNonfiniteStopsForAValueThatTheLossDoesNotShow) {
   const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
     static const auto real = table.gemm.run;
@@ -407,7 +407,7 @@ TEST(Generate, TokensAreDrawnAsOftenAsTheirProbabilitySays) {
   EXPECT_NEAR(limited[1], 11000 / 3.0, 300);
 }
 
-// With equal logits a token is its random number alone.
+// With equal logits a token depends only on its random number.
 TEST(Generate, EveryTokenHasARandomNumberOfItsOwn) {
   Module root;
   Transformer transformer{
@@ -416,7 +416,7 @@ TEST(Generate, EveryTokenHasARandomNumberOfItsOwn) {
       {.vocab_size = 50, .block_size = 8, .n_layers = 1, .n_heads = 1, .d_model = 4, .init_std = 0}};
   std::vector<std::vector<int32_t>> texts;
   for (const uint64_t seed : {1, 2}) {
-    texts.push_back(generate(transformer, {0}, 200, {.seed = seed}));  // within the block and beyond it
+    texts.push_back(generate(transformer, {0}, 200, {.seed = seed}));  // shorter and longer than the block
     for (uint64_t i = 0; i < 200; ++i)
       EXPECT_EQ(texts.back()[i + 1], choose_token(std::vector<double>(50, 0.0), {.seed = seed}, i));
     EXPECT_GE(std::set<int32_t>(texts.back().begin(), texts.back().end()).size(), 45u);

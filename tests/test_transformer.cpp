@@ -1,5 +1,5 @@
-// Every value of a decoder's config reaches all the layers that it is for. If one did not, training would
-// silently use another model than the file describes.
+// Every value of a decoder's config reaches all layers that use it. Otherwise training would silently use
+// another model than the file describes.
 #include <map>
 #include <set>
 
@@ -42,7 +42,8 @@ bool adds_to_residual(const std::string& path) {
   return path.ends_with(".output.weight") || path.ends_with(".mlp.down.weight");
 }
 
-// GPT-2's start: with more additions to the residual stream each is smaller, and their sum stays as large.
+// GPT-2's initialization: residual projections are scaled by 1/sqrt(number of residual branches), so the
+// variance of their sum does not grow with depth.
 TEST(TransformerConfig, WhatIsAddedToTheResidualStreamStartsSmallerInADeeperModel) {
   for (const char* mlp : {"feed_forward", "swiglu"})
     for (const int64_t layers : {1, 4})
@@ -67,7 +68,7 @@ TEST(TransformerConfig, WhatIsAddedToTheResidualStreamStartsSmallerInADeeperMode
       }
 }
 
-// The eps of every norm, queries' and keys' included, as the kernels are given it.
+// Counts the values of eps that the kernels receive, for every norm, QK-norm included.
 TEST(TransformerConfig, NormEpsReachesEveryNorm) {
   static std::map<double, int> layer, rms;
   const ScopedKernels plant({}, DType::f32, [](KernelTable& table) {
@@ -91,8 +92,7 @@ TEST(TransformerConfig, NormEpsReachesEveryNorm) {
       Module root;
       Transformer model{&root, "", c};
       run(model, {});
-      // Two a block and one at the end, another for cross-attention; two for the queries and keys of each
-      // attention.
+      // Two norms per block, a third with cross-attention, and a final one; two QK-norms per attention layer.
       const int blocks = encoder_layers ? 2 * 3 + 1 + 2 + 1 : 2 * 2 + 1;
       const int heads = 2 * (encoder_layers ? 2 * 2 + 1 : 2);
       const bool all_rms = c.norm == "rms_norm";
@@ -101,7 +101,7 @@ TEST(TransformerConfig, NormEpsReachesEveryNorm) {
     }
 }
 
-// The dropout of embeddings, attention weights and residual additions, as the kernels are given it.
+// Counts the dropout rates that the kernels receive, for embeddings, attention weights and residual branches.
 TEST(TransformerConfig, DropoutIsDrawnAtEveryPlaceAndOnlyInTraining) {
   static std::map<double, int> elements, attentions;
   static std::set<std::pair<uint64_t, uint64_t>> keys;
@@ -127,7 +127,7 @@ TEST(TransformerConfig, DropoutIsDrawnAtEveryPlaceAndOnlyInTraining) {
         Module root;
         Transformer model{&root, "", c};
         const std::string what = std::string(mlp) + " " + position;
-        // Once for the embeddings, twice a block; another time for cross-attention.
+        // One for the embeddings, two per block, a third with cross-attention.
         const int blocks = encoder_layers ? 1 + 2 * 3 + 1 + 2 : 1 + 2 * 2;
         const int weights = encoder_layers ? 2 * 2 + 1 : 2;
         elements.clear(), attentions.clear(), keys.clear();
@@ -160,7 +160,7 @@ TEST(TransformerConfig, TheSumOfTokensAndPositionsIsDropped) {
   }
 }
 
-// Names each key of a config and changes one of them.
+// Collects the names of a config's keys and changes one value.
 struct KeyChange final {
   std::string wanted;
   std::vector<std::string> names;
@@ -193,8 +193,8 @@ struct KeyChange final {
   static void change(double& value, const std::string&) { value = value == 0 ? 0.5 : 3 * value; }
 };
 
-// What a training pass of a model gives, and the names and first values of its parameters. A longer block
-// shows in what it takes.
+// The logits of a training pass, and the names and first values of the parameters. A larger block size shows
+// in the accepted length.
 std::string fingerprint(const TransformerConfig& c) {
   Module root;
   Transformer model{&root, "", c};

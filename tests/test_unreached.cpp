@@ -6,7 +6,7 @@
 namespace bonsai::test {
 namespace {
 
-// B66: a layer of one's own that loses the gradient of a parameter, or never reads it.
+// B66: a custom layer that detaches one parameter and never reads another.
 struct DetachedConfig {
   int64_t d_model = 1;
   template <class V>

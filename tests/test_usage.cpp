@@ -1,5 +1,5 @@
-// The program's answer to a wrong word, a wrong kind of file, a wrong environment variable or a model that
-// fits no machine.
+// The errors for an unknown word, a wrong kind of file, a wrong environment variable and a model that is too
+// large.
 #include "bonsai/tests/program.h"
 
 namespace bonsai::test {
@@ -21,7 +21,7 @@ TEST(Usage, AnUnknownWordIsNamedWithTheOneThatWasMeant) {
   expect_failure(p.run({"config", "check", "tiny.yaml", "--sett", "a=1"}), 2, {"did you mean --set?"});
   expect_failure(p.run({"--versoin"}), 2, {"did you mean --version?"});
   expect_failure(p.run({"evaluate", "one", "two", "three"}), 2, {"bonsai evaluate has no use for 'two'"});
-  // The value of an option is no option.
+  // The value of an option is not read as an option.
   expect_failure(p.run({"generate", "--prompt", "--max-token", "nope"}), 2, {"nope is not a checkpoint"});
 }
 
@@ -43,8 +43,7 @@ TEST(Usage, HelpShowsTypesAndDefaultsAndWhatIsTaken) {
                    "model.n_heads=1"}).status, 0);
 }
 
-// B61: what was named wrongly is a wrong use; B56: a config and a checkpoint are told apart by what they
-// hold.
+// B61: a wrong file exits with status 2. B56: configs and checkpoints are distinguished by content.
 TEST(Usage, AConfigIsNoCheckpointWhateverItsName) {
   const Program p;
   p.trained();
@@ -69,7 +68,7 @@ TEST(Usage, AConfigIsNoCheckpointWhateverItsName) {
     expect_failure(p.run({command, "runs/nope"}), 2, {"runs/nope"});
 }
 
-// B63: a shipped config can be pointed at one's own file.
+// B63: --set can replace the data of a shipped config by a text file.
 TEST(Usage, AnotherDataSourceDropsTheKeysOfTheFirstWithANote) {
   const Program p;
   std::string text(3000, 'a');
@@ -95,7 +94,7 @@ TEST(Usage, AnotherDataSourceDropsTheKeysOfTheFirstWithANote) {
                  {"--unset data.seed: the file has no such key"});
 }
 
-// B72: refused by every command before the data is made or a layer is built.
+// B72: every command refuses the model before it generates data or builds a layer.
 TEST(Usage, WhatTheMachineCannotHoldIsRefusedOnceItIsKnown) {
   const Program p;
   write(p.folder / "late.yaml",  // the vocabulary comes from the data
@@ -120,7 +119,7 @@ TEST(Usage, AsManyCharactersAsTakeMinutesToMakeAreOutOfRange) {
                  {"data.characters is '1e9'; it must be a whole number, from 1000 to 100000000"});
 }
 
-// B81: at the start, not where a layer first needs it.
+// B81: the error is raised at the start, not when a layer first reads the variable.
 TEST(Usage, AWrongVariableIsAWrongUse) {
   const Program p;
   const auto expect = [&](const char* name, const char* value, const std::string& words) {

@@ -16,7 +16,7 @@ class WorkedExample : public testing::TestWithParam<DType> {
   Tensor matrix(int64_t rows, const std::vector<double>& values) {
     return tensor({rows, static_cast<int64_t>(values.size()) / rows}, values, GetParam());
   }
-  double tolerance() const { return GetParam() == DType::f64 ? 5e-8 : 1e-6; }  // the digits given
+  double tolerance() const { return GetParam() == DType::f64 ? 5e-8 : 1e-6; }  // digits written out
 
   Module root{{.dtype = GetParam()}};
   Context context;
@@ -47,7 +47,7 @@ TEST_P(WorkedExample, UnderACausalMask) {
   expect_values(r.weights, weights, tolerance());
   expect_values(r.output, outputs, tolerance());
   expect_values(attention(q, k, v, context), outputs, tolerance());
-  // What a query may not see has a weight of exactly 0.
+  // The weight of a hidden key is exactly 0.
   const auto w = r.weights.values();
   EXPECT_EQ(w[1], 0);
   EXPECT_EQ(w[2], 0);

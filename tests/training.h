@@ -31,14 +31,14 @@ trainer: {max_steps: 20, batch_size: 2, gradient_accumulation: 2, eval_interval:
 schedule: {warmup_steps: 3, learning_rate: 1e-2, min_learning_rate: 1e-3}
 )";
 
-// The language model, but a test hears of each batch and may say what evaluations give.
+// The language model task, with hooks: a test is told of each batch and may set the losses of evaluations.
 class WatchedTask final : public Task {
  public:
   explicit WatchedTask(std::shared_ptr<Task> task) : task_(std::move(task)) {}
   std::function<void(const BatchIndex&)> on_batch;
   std::function<void(const std::string& work, int unit)> on_unit;
-  std::vector<double> losses;  // of the evaluations in turn
-  bool part_and_whole = false;  // evaluations over some batches give 5, 4, 3, ...; over all 9
+  std::vector<double> losses;  // of the evaluations, in order
+  bool part_and_whole = false;  // losses over some batches: 5, 4, 3, ...; over all: 9
   bool sample_fails = false;
   std::shared_ptr<Tokenizer> other_tokenizer;   // instead of the task's
   std::optional<DataIdentity> other_identity;
@@ -87,7 +87,7 @@ inline RunConfig load_run(ConfigFile file, const std::vector<std::string>& setti
   return file.load<RunConfig>();
 }
 
-// A config to measure speed with, its data drawn: "char".
+// A config of configs/bench, such as "char", with its data generated.
 inline RunConfig bench_run(const std::string& name, const std::vector<std::string>& settings = {}) {
   RunConfig config =
       load_run(ConfigFile(std::filesystem::path(BONSAI_SOURCE_DIR "/configs/bench") / (name + ".yaml")),

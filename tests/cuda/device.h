@@ -10,7 +10,7 @@ namespace bonsai::test {
 
 constexpr Device kCuda{Device::cuda};
 
-// The same elements elsewhere, as an op: its gradient goes back to where x came from.
+// Copies x to a device as an op. The gradient is copied back to the device of x.
 inline Tensor moved(const Tensor& x, Device to) {
   if (!differentiable(x)) return x.to(to);
   struct From {
@@ -22,7 +22,7 @@ inline Tensor moved(const Tensor& x, Device to) {
 
 using Call = std::function<Tensor(const std::vector<Tensor>&)>;
 
-// The call on the CUDA device, of inputs and with a result on the host.
+// Runs the call on the CUDA device; inputs and result are on the host.
 inline Call on_cuda(const Call& call) {
   return [call](const std::vector<Tensor>& inputs) {
     std::vector<Tensor> there;
@@ -31,7 +31,7 @@ inline Call on_cuda(const Call& call) {
   };
 }
 
-// Results and gradients on both devices agree as far as rounding allows.
+// Expects results and gradients on both devices to agree within the tolerance.
 inline void expect_same_on_cuda(const std::string& name, const Call& call, const std::vector<Tensor>& inputs,
                                 double tolerance) {
   const Result here = differentiate(call, inputs), there = differentiate(on_cuda(call), inputs);

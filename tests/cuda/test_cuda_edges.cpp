@@ -1,5 +1,5 @@
-// Kernels split their work into blocks, warps and tiles: sizes just below, at and above each edge, primes,
-// and empty tensors, on the CUDA device against the CPU.
+// Kernels split their work into blocks, warps and tiles. Compares the CUDA device with the CPU for sizes just
+// below, at and above each edge, primes, and empty tensors.
 #include "bonsai/framework/ops/ops.h"
 #include "bonsai/tests/cuda/device.h"
 
@@ -30,7 +30,7 @@ TEST(CudaEdges, RowsOfEveryWidth) {
         };
         same("softmax", [](const auto& in) { return softmax(in[0]); }, {x});
         same("log_softmax", [](const auto& in) { return log_softmax(in[0]); }, {x});
-        // A norm of one or two elements is a difference of nearly equal numbers.
+        // A norm of one or two elements is computed from a difference of nearly equal numbers.
         if (n > 2) {
           same("layer_norm", [](const auto& in) { return layer_norm(in[0], in[1], in[2], 1e-5); }, {x, w, b});
           same("rms_norm", [](const auto& in) { return rms_norm(in[0], in[1], 1e-5); }, {x, w});
@@ -64,7 +64,7 @@ TEST(CudaEdges, NormsOfHugeAndTinyRows) {
       }
 }
 
-// The norm of gradients whose squares f32 does not hold.
+// The norm of gradients whose squares overflow or underflow in f32.
 TEST(CudaEdges, TheNormOfHugeAndTinyGradients) {
   for (const Device device : {Device{}, kCuda})
     for (const double g : {1e-30, 1.0, 1e20, 3e38}) {
@@ -82,10 +82,10 @@ TEST(CudaEdges, TheNormOfHugeAndTinyGradients) {
     }
 }
 
-// The sum of all, of squares: the numbers' own sum nearly cancels, and its rounding with it does not.
+// The sum of all squares; the terms of a plain sum would nearly cancel, but their rounding errors would not.
 const Call kSquares = [](const std::vector<Tensor>& in) { return sum(mul(in[0], in[0])); };
 
-// Sums over rows: a bias, a norm's gain, a column.
+// Sums over rows: gradients of a bias and of a norm's gain, and a sum over an axis.
 TEST(CudaEdges, ColumnsOfEveryHeight) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const int64_t rows : {0, 1, 31, 33, 63, 64, 65, 127, 129, 257, 1031}) {
@@ -122,7 +122,8 @@ TEST(CudaEdges, ProductsOfEverySize) {
         }
 }
 
-// What cuBLASLt may count on is the alignment of these very operands: a slice has as little as one element's.
+// cuBLASLt may rely on no more than the alignment of these operands; a slice may be aligned to one element
+// only.
 TEST(CudaEdges, ProductsOfSlices) {
   constexpr int64_t k = 5, m = 3, n = 7;
   for (const auto& [dtype, tolerance] : kTypes)
@@ -137,7 +138,8 @@ TEST(CudaEdges, ProductsOfSlices) {
                             tolerance);
 }
 
-// All four transpositions, and leading axes that broadcast: products of their own, or added into one result.
+// All four transpositions, and leading axes that broadcast: separate products, or products summed into one
+// result.
 TEST(CudaEdges, ProductsInBatches) {
   struct Case {
     Shape a, b;
@@ -166,7 +168,7 @@ TEST(CudaEdges, AttentionOfEverySize) {
   for (const auto& [dtype, tolerance] : kTypes)
     for (const int64_t t : {1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 67})
       for (const int64_t d : {1, 16, 33, 64}) {
-        // The same tiles as in f32, at four times the time.
+        // The tiles are the same as in f32, but take four times as long.
         if (t > 33 && d > 33 && dtype == DType::f64) continue;
         const std::vector<Tensor> in =
             {random_tensor({1, 2, t, d}, dtype), random_tensor({1, 1, t, d}, dtype, 2),
@@ -184,8 +186,7 @@ TEST(CudaEdges, AttentionOfEverySize) {
     }
 }
 
-// As of the CPU: where a probability is 1 - e, the gradient is about e, and the difference 1 - p has lost its
-// digits.
+// If a probability is 1 - e, the gradient is about e; computed as 1 - p in f32 it would lose its digits.
 TEST(CudaEdges, TheGradientOfACertainTargetKeepsItsDigits) {
   for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-5}, std::pair{DType::f64, 1e-13}})
     for (const double gap : {10.0, 20.0, 60.0}) {

@@ -1,4 +1,4 @@
-// A kernel that reads unmapped memory: the error names it if each launch is waited for, and otherwise says
+// A kernel reads unmapped memory. The error names the kernel if launches are synchronous, and otherwise says
 // how to find its name. The device is broken afterwards, so this program tests nothing else.
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-// Every row of the op table on the CUDA device, against the CPU; gradients against finite differences.
+// Compares every row of the op table on the CUDA device with the CPU, and gradients with finite differences.
 #include "bonsai/framework/checks/gradcheck.h"
 #include "bonsai/framework/checks/op_cases.h"
 #include "bonsai/framework/ops/ops.h"
@@ -35,7 +35,8 @@ TEST(CudaOps, EveryGradientAgreesWithDifferences) {
   }
 }
 
-// Every kernel with barriers and shared memory once, and small: what a race checker can watch in its time.
+// Calls every kernel with barriers and shared memory once, with small sizes, so that a race checker is fast
+// enough.
 TEST(CudaOps, KernelsWithSharedMemoryAgreeWithTheCpu) {
   const auto random =
       [](const Shape& shape, uint64_t seed) { return random_tensor(shape, DType::f32, seed); };
@@ -62,7 +63,7 @@ TEST(CudaOps, KernelsWithSharedMemoryAgreeWithTheCpu) {
   for (const auto& c : cases) expect_same_on_cuda(c.name, c.call, c.inputs, 1e-5);
 }
 
-// The same bits each time: no order is left to chance.
+// Two runs are bit-identical.
 TEST(CudaOps, ASecondRunHasTheSameBits) {
   for (const OpCase& row : op_cases()) {
     const auto inputs = make_inputs(row, DType::f32);

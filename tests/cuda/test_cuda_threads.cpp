@@ -1,4 +1,4 @@
-// Use of the device by another thread than the one that opened it.
+// A thread uses the device that another thread opened.
 #include <cstdlib>
 #include <thread>
 
@@ -18,7 +18,7 @@ TEST(CudaThreads, ASecondThreadHasTheSameResults) {
     const Tensor h = linear(rms_norm(x, one, 1e-5), w, one);
     return matmul(scaled_dot_product_attention(h, h, h, {}), w).to(Device{});
   };
-  // Leaves memory in the pool, so that the thread's first call is a kernel's launch.
+  // Leaves memory in the pool, so that the thread's first CUDA call is a kernel launch.
   const Tensor here = run();
   Tensor there;
   std::string error;

@@ -14,7 +14,7 @@ RunConfig toy(const std::string& device, const std::vector<std::string>& more = 
       "device.type=" + device, "trainer.max_steps=30", "trainer.batch_size=4",  "model.d_model=32",
       "model.block_size=16",   "model.n_layers=2",     "data.characters=20000", "schedule.warmup_steps=3"};
   settings.insert(settings.end(), more.begin(), more.end());
-  const char* elsewhere = std::getenv("BONSAI_SOURCE_DIR");  // where the build was carried to another machine
+  const char* elsewhere = std::getenv("BONSAI_SOURCE_DIR");  // set if the build was copied to another machine
   const std::filesystem::path source = elsewhere ? elsewhere : BONSAI_SOURCE_DIR;
   RunConfig config = load_run(ConfigFile(source / "configs/toy_decoder.yaml"), settings);
   prepare_data(config);
@@ -48,7 +48,7 @@ TEST(CudaTraining, ThirtyStepsHaveTheLossesOfTheCpu) {
   }
 }
 
-// Three steps with the same gradients; the values of all parameters.
+// The values of all parameters after three steps with the same gradients.
 std::vector<double> updated(const std::string& kind, DType dtype, Device device) {
   Parameter matrix("block.weight", random_tensor({7, 40}, dtype, 1).to(device), /*decay=*/true);
   Parameter bias("block.bias", random_tensor({300}, dtype, 2).to(device), /*decay=*/false);
@@ -103,7 +103,7 @@ TEST(CudaTraining, ARunThatWasSavedGoesOnAsOnTheCpu) {
   checkpoint.load_model(*model);
   const auto expected = trainer.model().parameters(), got = model->parameters();
   for (size_t i = 0; i < expected.size(); ++i) {
-    // Softmax takes no notice of a key's bias: what its gradient is made of is rounding.
+    // The softmax does not depend on a key's bias, so its gradient is rounding error.
     if (got[i]->path.ends_with("key.bias")) continue;
     EXPECT_LE(relative_error(got[i]->value, expected[i]->value), 1e-3) << got[i]->path;
   }
@@ -121,7 +121,7 @@ TEST(CudaTraining, AStepThatIsNotFiniteChangesNoWeight) {
   EXPECT_EQ(trainer.arena().parameters().back()->value.values(), others);
 }
 
-// The emulated device counts what a real one does not tell.
+// Only the emulated device counts copies, launches and allocations.
 TEST(CudaTraining, AStepCopiesABatchInAndItsNumbersOut) {
   for (const Kind& kind : kKinds) {
     SCOPED_TRACE(kind.name);

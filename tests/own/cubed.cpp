@@ -1,4 +1,4 @@
-// The layer with a wrong gradient of framework/checks/README.md, as a person would write it.
+// The layer with a wrong gradient of framework/checks/README.md, as a user would write it.
 #include "bonsai/framework/autograd/record.h"
 #include "bonsai/layers/linear.h"
 #include "bonsai/layers/model/transformer.h"
@@ -8,7 +8,7 @@ namespace bonsai {
 namespace {
 
 Tensor cube(const Tensor& x) {
-  const Tensor v = x.detach();  // what is computed here is not recorded
+  const Tensor v = x.detach();  // ops on it are not recorded
   return record(
       "cube", {x}, mul(v, mul(v, v)), {x}, NoArgs{},
       [](Tensor dy, Saved& s, Sink&, NoArgs) -> Grads { return {mul(dy, scale(mul(s[0], s[0]), 2))}; });

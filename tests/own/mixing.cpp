@@ -1,5 +1,7 @@
-// Layers that are not position-wise: mixing adds up earlier positions, as padding and documents allow, and
-// declares it; mixing_undeclared does not declare it; numbered adds the number of a position.
+// Layers that are not position-wise. `mixing` sums earlier positions, as padding and segment ids allow, and
+// declares that it is not position-wise; `mixing_undeclared` does not declare it; `numbered` adds the index
+// of a position. adds up earlier positions, as padding and documents allow, and declares it;
+// mixing_undeclared does not declare it; numbered adds the number of a position.
 #include "bonsai/layers/linear.h"
 #include "bonsai/layers/model/transformer.h"
 #include "bonsai/layers/registry.h"
