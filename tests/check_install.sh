@@ -10,7 +10,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 "$cmake" --install "$build" --prefix "$folder/installed" > install.txt
-mv installed moved  # where a package is unpacked is no business of its files
+mv installed moved  # the installed files must be relocatable
 prefix=$folder/moved
 "$prefix/bin/bonsai" doctor | tee doctor.txt
 if [ -e "$build/libbonsai_cuda.so" ] && grep 'this build has no libbonsai_cuda.so' doctor.txt; then
@@ -73,7 +73,7 @@ build/own doctor 2> own.txt || status=$?
 
 grep -qF -- '\-\-resume' "$prefix/share/man/man1/bonsai.1" ||
   { echo "the manual page has no --resume"; exit 1; }
-# completed WORD...: what bash offers for the last word.
+# completed WORD...: prints bash's completions of the last word.
 completed() { (source "$prefix/share/bash-completion/completions/bonsai"
   COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _bonsai; echo "${COMPREPLY[*]}"); }
 [ "$(completed bonsai tra), $(completed bonsai config ex), $(completed bonsai train a.yaml --res)" = \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs a build and lets the installed program write a project with one part of every kind, in a folder
-# of its own. The project builds against the installed library, its tests pass, and what it trained goes on
-# from its checkpoint. A wrong gradient of the op is reported.
+# Installs a build and lets the installed program write a project with one part of every kind in an empty
+# folder. The project must build against the installed library, pass its tests, train, and resume from its
+# checkpoint. A wrong gradient of the op must be reported.
 # usage: tests/check_new.sh CMAKE BUILD GENERATOR COMPILER
 set -euo pipefail
 [ $# -eq 4 ] || { sed -n '5s/^# //p' "$0" >&2; exit 2; }
@@ -38,7 +38,7 @@ passed=$(grep -cE '_(gradcheck|audit|train) \.+ +Passed' tests.txt)
 [ "$passed" -eq $((3 * ${#kinds[@]})) ] ||
   { echo "$passed tests passed, not three per kind"; cat tests.txt; exit 1; }
 
-# Four steps, and two steps and two more, end in the same bytes.
+# Four steps, and two steps that are resumed for two more, give bit-identical checkpoints.
 for kind in "${kinds[@]}"; do
   for run in once twice; do
     steps=4
@@ -51,7 +51,7 @@ for kind in "${kinds[@]}"; do
   build/bonsai train --resume "twice/$kind" --set trainer.max_steps=4 --quiet > train.txt
   cmp {once,twice}/"$kind"/checkpoints/last/*.safetensors
 done
-# x^3 has the gradient 3 x^2 dy, not 2 x^2 dy.
+# The gradient of x^3 is 3 x^2 dy, not 2 x^2 dy.
 build/bonsai gradcheck > ops.txt
 grep -x 'own_op: passed' ops.txt
 sed -i 's/saved\[0\], saved\[0\]), 3))/saved[0], saved[0]), 2))/' parts/own_op.cpp

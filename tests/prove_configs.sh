@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 for file; do [ -e "$file" ] || { echo "$file does not exist" >&2; exit 2; }; done
 count=0
 failed=0
-declare -A checked  # by what the program says of the model: the gradients of equal models are checked once
+declare -A checked  # the key is the model section of the config: equal models are checked once
 mapfile -t files < <(find configs -name '*.yaml' | sort)
 for file in "${files[@]}"; do
   for command in audit gradcheck; do

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Counts what one touches to add a part of each kind or an op to Bonsai itself, and compares the table in
-# CONTRIBUTING.md with it. Each part is added to a copy of the tree, where CMake must find it and it must
-# compile; the files are those that differ then. An optimizer with a CUDA kernel and a structured op are
-# counted by the files that name one: lion, cumsum.
+# Counts the files that change if a part of each kind or an op is added to Bonsai itself, and compares the
+# counts with the table in CONTRIBUTING.md. Each part is added to a copy of the tree, in which CMake must find
+# it and it must compile; the files that differ are counted. For an optimizer with a CUDA kernel and for a
+# structured op, the files that mention lion and cumsum are counted.
 # usage: tests/touched.sh CMAKE BONSAI GENERATOR COMPILER [--write]
 set -euo pipefail
 [ $# -ge 4 ] || { sed -n '6s/^# //p' "$0" >&2; exit 2; }
@@ -24,7 +24,7 @@ add_row() {
   files=$(printf '\x60%s\x60, ' "$@")  # in backquotes
   rows+=("| $label | $# | ${files%, } |")
 }
-# row LABEL: of the files that changed since the last row.
+# row LABEL: adds the row of the files that changed since the last row.
 row() {
   local files
   mapfile -t files < <(cd "$tree" && diff -rq "$folder/before" . |
@@ -34,7 +34,7 @@ row() {
   (cd "$tree" && cp --parents "${files[@]}" "$folder/before")
 }
 
-# KIND, its folder in the tree and its CMake target; what `bonsai new` writes goes there.
+# KIND, its folder in the tree and its CMake target. The file that `bonsai new` writes is put there.
 while read -r kind place target; do
   (cd "$folder/parts" && "$bonsai" new "$kind" "your_$kind" > /dev/null)
   mv "$folder/parts/your_$kind.cpp" "$tree/$place"
@@ -66,7 +66,7 @@ row "elementwise op"
 objects+=(framework/ops/CMakeFiles/bonsai_ops.dir/elementwise.cpp.o
   framework/checks/CMakeFiles/bonsai_checks.dir/op_cases.cpp.o)
 
-# row_of_names LABEL PATTERN: of the files that name something.
+# row_of_names LABEL PATTERN: adds the row of the files that contain PATTERN.
 row_of_names() {
   local files
   mapfile -t files < <(cd "$tree" && grep -rlE "\b($2)\b" framework trainers --include='*.h' \
