@@ -20,6 +20,7 @@ struct KernelMutant {
   std::string otherwise;                    // why it may change no gradient
   std::function<void(KernelTable&)> plant;  // in float64
 };
+// All of them.
 const std::vector<KernelMutant>& kernel_mutants();
 int64_t planted_calls();  // of planted kernels, by this thread
 
@@ -32,6 +33,7 @@ struct MutationReport {
   std::set<std::string> effective;  // kernel mutants that changed a gradient here, "kernel: change"
 };
 
+// Makes the gradients of a row wrong in every way above. Throws if they are wrong already.
 MutationReport mutate(const OpCase& row);
 
 }  // namespace bonsai

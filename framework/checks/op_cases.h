@@ -19,6 +19,7 @@ struct Input {
   double scaled_by = 1;
   int64_t limit = 0;  // ids are in [0, limit)
 
+  // The same with values multiplied by a factor.
   Input scaled(double factor) const {
     Input i = *this;
     i.scaled_by = factor;
@@ -50,6 +51,7 @@ struct OpCase {
   std::string name() const { return variant.empty() ? op : op + " (" + variant + ")"; }
 };
 
+// All rows, those of ops of one's own last.
 const std::vector<OpCase>& op_cases();
 // Adds a row for an op of one's own, in register_<file>(). Throws if it lacks inputs or a call, or if the
 // table has a row of the same name.

@@ -18,6 +18,7 @@ namespace bonsai {
 // ---- Elementwise: neg abs sign exp log sqrt sin cos tanh sigmoid relu silu gelu gelu_tanh, and what else is
 // in the list of backend/elementwise_list.h. The formulas are in backend/elementwise.h.
 #define OP(name, functor, saves, domain) Tensor name(const Tensor& x);
+// The function of this name in the list of backend/elementwise_list.h, of every element.
 BONSAI_ELEMENTWISE(OP)
 #undef OP
 
@@ -27,10 +28,10 @@ Tensor pow(const Tensor& x, double exponent);   // x ^ exponent
 Tensor dropout(const Tensor& x, double p, RandomKey key);
 
 // ---- Arithmetic with broadcasting (NumPy's rule); a gradient has its operand's shape.
-Tensor add(const Tensor& a, const Tensor& b);
-Tensor sub(const Tensor& a, const Tensor& b);
-Tensor mul(const Tensor& a, const Tensor& b);
-Tensor div(const Tensor& a, const Tensor& b);
+Tensor add(const Tensor& a, const Tensor& b);  // a + b
+Tensor sub(const Tensor& a, const Tensor& b);  // a - b
+Tensor mul(const Tensor& a, const Tensor& b);  // a * b
+Tensor div(const Tensor& a, const Tensor& b);  // a / b
 // Elements of a if the i32 condition is not 0, else of b.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 // Elements of x if keep is not 0, else `value`, whose gradient is exactly 0.
@@ -61,7 +62,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 Tensor einsum(const std::string& equation, const Tensor& a, const Tensor& b);
 
 // ---- Reductions. `keep` leaves an axis of size 1. Negative axes count from the end.
-Tensor sum(const Tensor& x);
+Tensor sum(const Tensor& x);  // of all elements
 Tensor sum(const Tensor& x, int axis, bool keep = false);
 Tensor mean(const Tensor& x);  // of nothing: an error
 Tensor mean(const Tensor& x, int axis, bool keep = false);
@@ -84,11 +85,12 @@ Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor&
 
 // ---- Shapes. reshape, and a slice of an axis with nothing but 1 before it, alias x's elements; the
 // others copy.
-Tensor reshape(const Tensor& x, const Shape& shape);
+Tensor reshape(const Tensor& x, const Shape& shape);  // with as many elements
 Tensor permute(const Tensor& x, const std::vector<int>& axes);  // axis i of the result is axis axes[i] of x
 // [begin, end), 0 <= begin <= end <= size.
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);
-Tensor concat(const std::vector<Tensor>& parts, int axis);
+Tensor concat(const std::vector<Tensor>& parts, int axis);  // the parts in order
+// Parts of these sizes, whose sum is the size of the axis.
 std::vector<Tensor> split(const Tensor& x, int axis, const std::vector<int64_t>& sizes);
 
 // ---- Rows of the last axis.
@@ -112,6 +114,7 @@ struct CrossEntropyOptions {
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options = {});
 
 // ---- Attention. Vaswani et al. 2017, arXiv:1706.03762
+
 // Which keys a query may attend to: those that every field allows. Query i of Tq has position i + Tk - Tq, so
 // the last query has the position of the last key. A query that may attend to no key gives exactly 0, and its
 // gradients are exactly 0.
@@ -166,6 +169,6 @@ struct RopeOptions {
   double theta = 10000;
   bool interleaved = false;
 };
-Tensor rope(const Tensor& x, const RopeOptions& options = {});
+Tensor rope(const Tensor& x, const RopeOptions& options = {});  // x with its pairs turned
 
 }  // namespace bonsai
