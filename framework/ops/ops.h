@@ -52,6 +52,7 @@ Tensor le(const Tensor& a, const Tensor& b);  // a <= b
 Tensor eq(const Tensor& a, const Tensor& b);  // a == b
 
 // ---- Products.
+
 // (...,M,K) x (...,K,N) -> (...,M,N). Leading axes broadcast.
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);
 // x W^T + b: (...,K), (N,K), (N) -> (...,N).
