@@ -22,7 +22,7 @@ struct ConfigKey {
   // For a list: the keys of an item with their defaults. The value of a list is YAML text, such as
   // [{match: "*.norm*", weight_decay: 0}].
   std::vector<ConfigKey> item = {};
-  // For a key of a part that is not chosen, how to choose it: "optimizer.kind: lion or sgd".
+  // For a key of a part that is not chosen, how to choose it: "model.position.kind: rope".
   std::string condition = {};
 
   bool is_section() const { return value.index() == 0; }
