@@ -77,8 +77,8 @@ TEST(Audit, EachPlantedLeakIsFoundAndNamed) {
     EXPECT_NE(all.find(leak), std::string::npos) << leak << " is not in:\n" << all;
   };
   found({.diagonal = 1}, "position 0 depends on position 1, which comes later\n");
-  // A finite constant instead of -inf leaks once the scores exceed it; the lowest float leaks if all keys are
-  // padding.
+  // A finite constant instead of -inf leaks once the scores exceed it. The lowest float leaks to a query
+  // whose visible keys are all padding.
   found({.hidden = -1e4}, "which comes later (attention scale x 1e+05)");
   found({.hidden = -1e9}, "which comes later (attention scale x 1e+12)");
   found({.hidden = -3.4028235e38}, "which comes later (with padding)");

@@ -218,7 +218,7 @@ TEST(Gradcheck, TransposedAndSlicedInputs) {
   EXPECT_TRUE(
       gradcheck("linear of columns", [](In in) { return linear(slice(in[0], 1, 1, 3), in[1]); }, {x, w})
           .passed());
-  // A backward function that reads its upstream gradient at the offset of the first part.
+  // A backward function that would read its upstream gradient at a wrong offset.
   const auto faulty = [](In in) {
     const Tensor y =
         record("faulty", {in[0]}, scale(in[0].detach(), 3), {}, NoArgs{},
