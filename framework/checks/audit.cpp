@@ -16,7 +16,7 @@ Tensor normal(const Shape& shape, DType dtype, RandomKey key, Device device) {
   return tensor(shape, values, dtype, device);
 }
 
-// `count` of `all`, evenly spread, the first and the last among them.
+// `count` evenly spread indices below `all`, the first and the last included.
 std::vector<int64_t> spread(int64_t count, int64_t all) {
   std::vector<int64_t> chosen;
   if (count <= 0 || count > all) count = all;
@@ -24,9 +24,9 @@ std::vector<int64_t> spread(int64_t count, int64_t all) {
   return chosen;
 }
 
-// What the rows of a batch are told, each with a pattern of its own.
+// Padding and documents of a batch; every row has its own pattern.
 struct Hidden {
-  std::vector<int32_t> padding_mask, segment_ids, output_segment_ids;  // empty: all may be seen
+  std::vector<int32_t> padding_mask, segment_ids, output_segment_ids;  // empty: nothing is hidden
 };
 
 class Audit {
@@ -54,7 +54,7 @@ class Audit {
     ask(all, 1, false);
     if (!options_.attends) return;
     ask(some, 1, true);
-    // With another scale of the scores the outputs are others, or it has not reached them.
+    // If another attention scale leaves the outputs as they are, f ignores the scale.
     const Tensor x = input(1);
     const std::vector<double> usual = f_(x, {}).values();
     for (const double scale : {1e5, 1e12}) {
@@ -100,7 +100,7 @@ class Audit {
     return normal({rows, time_, width_}, dtype_, random_key(options_.seed, "audit input"), options_.device);
   }
 
-  // [row][input]: whether what is wanted of a batch depends on it, that is, its gradient is not exactly 0.
+  // [row][input]: true if a wanted output of the batch depends on the input: its gradient is not exactly 0.
   std::vector<std::vector<bool>> depends(int64_t rows, const AuditConditions& conditions,
                                          const Wanted& wanted) {
     Tape tape;
@@ -139,8 +139,8 @@ class Audit {
     }
   }
 
-  // By turns: everything that the position could see is padding; half of all at random; documents are packed.
-  // The turn follows from the number of the position, counted from `first`, whatever its row of the batch.
+  // The patterns alternate: everything that the position could see is padding; a random half is padding;
+  // documents are packed. The pattern depends on the index of the position, which starts at `first`.
   Hidden hidden(const std::vector<int64_t>& positions, size_t first) const {
     Hidden h;
     const RandomKey key = random_key(options_.seed, "audit padding");
@@ -150,7 +150,7 @@ class Audit {
         h.padding_mask.push_back(r % 3 == 0 ? causal() && t > positions[r - first] : r % 3 == 2 || kept);
         h.segment_ids.push_back(r % 3 == 2 ? document(t, time_, 2 + static_cast<int64_t>(r) % 4) : 0);
       }
-      // The last output belongs to none of the source's documents.
+      // The last output has a document that no input has.
       for (int64_t t = 0; t < outputs_; ++t)
         h.output_segment_ids.push_back(r % 3 == 2 ? document(t, outputs_, 3 + static_cast<int64_t>(r) % 4)
                                                   : 0);
@@ -161,8 +161,9 @@ class Audit {
     return static_cast<int32_t>(t * count / time);
   }
 
-  // The same for some positions, a row each, as many rows at once as memory allows. With a loud attention a
-  // causal position is asked together with all before it: whichever shouts, the future may not be heard.
+  // Checks some positions, one per row and as many rows at once as memory allows. At a larger attention
+  // scale, a causal position is checked together with all earlier ones: none of them may depend on the
+  // future.
   void ask(const std::vector<int64_t>& positions, double scale, bool hides) {
     const int64_t most = std::max<int64_t>(1, options_.tokens_at_once / std::max(time_, outputs_));
     for (size_t at = 0; at < positions.size(); at += static_cast<size_t>(most)) {
@@ -196,7 +197,7 @@ class Audit {
       if (depends && !why.empty())
         report_.leaks.push_back(
             fmt::format("position {} depends on position {}, which {}{}", p, t, why, loud));
-      // A loud attention may look at one key alone.
+      // At a larger scale, softmax may select a single key, so a dependence is required only at scale 1.
       const bool beside = !own_inputs() || t == p || (options_.sees_next && std::abs(p - t) == 1);
       if (!depends && why.empty() && scale == 1 && beside)
         missing(fmt::format("position {} does not depend on position {}{}", p, t,
@@ -204,7 +205,7 @@ class Audit {
     }
   }
 
-  // Why output p may not depend on input t; empty where it may.
+  // Why output p may not depend on input t; empty if it may.
   std::string forbidden(int64_t p, int64_t t, int64_t row, const Hidden& h) const {
     const auto at = static_cast<size_t>(row * time_ + t);
     if (causal() && t > p) return h.padding_mask.empty() ? "comes later" : "comes later (with padding)";

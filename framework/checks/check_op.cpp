@@ -54,8 +54,8 @@ std::string composed_form(const OpCase& row) {
   return "";
 }
 
-// The f64 kernels are built once, the f32 ones once a level: what is proven of the first holds for the
-// others.
+// f64 kernels are compiled once, f32 kernels per instruction-set level. Comparing the two extends what the
+// other checks show in f64 to the f32 kernels.
 std::string single_precision(const OpCase& row) {
   const Differentiated one = differentiate(row.call, make_inputs(row, DType::f32)),
                        two = differentiate(row.call, make_inputs(row, DType::f64));
@@ -74,8 +74,8 @@ std::string dtypes(const OpCase& row) {
   return "";
 }
 
-// B10: an input or the result changed in place between forward and backward is an error that names the op,
-// or makes no difference; never another gradient.
+// Changing an input or the result in place between forward and backward must throw an error that names the
+// op or leave all gradients as they are; it must never change a gradient.
 std::string saved_tensors(const OpCase& row) {
   const std::vector<Tensor> inputs = make_inputs(row, DType::f64);
   const std::vector<Tensor> right = differentiate(row.call, inputs).gradients;
@@ -100,7 +100,7 @@ std::string saved_tensors(const OpCase& row) {
   return "";
 }
 
-// Adding to a running gradient and being the first to write it are two paths of the sinks.
+// A Sink has two paths: the first write of a running gradient, and an addition to it.
 std::string two_uses(const OpCase& row) {
   const auto inputs = make_inputs(row, DType::f64);
   const Tensor dy = random_tensor(row.call(inputs).shape(), DType::f64, 99);
@@ -112,7 +112,7 @@ std::string two_uses(const OpCase& row) {
   return difference(twice, once, 1e-14, "of two uses differs from twice that of one");
 }
 
-// Jacobians ask a kept tape many times: nothing may be used up by the first pass.
+// Jacobians run backward on a kept tape many times, so the first pass must not consume what it reads.
 std::string kept_tape(const OpCase& row) {
   const auto inputs = make_inputs(row, DType::f64);
   const std::vector<Tensor> once = differentiate(row.call, inputs).gradients;
@@ -134,7 +134,7 @@ std::string finite(const OpCase& row) {
   return trace.text();
 }
 
-// What the gradient check would not find in this row's gradients, the row does not prove.
+// If the gradient check misses a mutant of this row, the row's inputs do not prove its gradient right.
 std::string mutants(const OpCase& row) {
   const MutationReport report = mutate(row);
   if (report.missed.empty() && report.caught >= 3) return "";
@@ -157,7 +157,7 @@ std::span<const OpCheck> op_checks() {
 OpReport check_op(const OpCase& row) {
   OpReport report{row.name(), {}};
   for (const OpCheck& check : op_checks()) {
-    if (check.fault == mutants && !report.passed()) continue;  // they are made from right gradients
+    if (check.fault == mutants && !report.passed()) continue;  // mutants need right gradients
     std::string fault;
     try {
       fault = check.fault(row);

@@ -1,4 +1,4 @@
-// What every row of the op table must fulfil. Tests run these checks over the table, and so does
+// The checks that every row of the op table must pass. Tests run them on the whole table, and so does
 // `bonsai gradcheck` without a config.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace bonsai {
 
 struct OpCheck {
   const char* name;                     // "gradient"
-  std::string (*fault)(const OpCase&);  // what is wrong; empty if nothing is. May throw an Error instead.
+  std::string (*fault)(const OpCase&);  // returns what is wrong, or an empty string; may throw an Error
 };
 
 // All checks of a row.

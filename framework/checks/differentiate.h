@@ -1,4 +1,4 @@
-// The result and the gradients of a function of tensors, and how far two tensors differ: for checks and
+// Computes the result and the gradients of a function of tensors, and compares tensors. Used by checks and
 // tests.
 #pragma once
 
@@ -13,13 +13,13 @@
 
 namespace bonsai {
 
-// max|a - b| / max|b|, or max|a| if b is all zero; infinite for other shapes or NaN against a number.
+// max|a - b| / max|b|, or max|a| if b is all zero. Infinite if the shapes differ or only one element is NaN.
 inline double relative_error(const Tensor& a, const Tensor& b) {
   if (!a || !b || a.shape() != b.shape()) return INFINITY;
   const auto x = a.values(), y = b.values();
   double worst = 0, largest = 0;
   for (size_t i = 0; i < x.size(); ++i) {
-    if (x[i] == y[i]) continue;  // also equal infinities
+    if (x[i] == y[i]) continue;  // includes equal infinities
     const double d = std::abs(x[i] - y[i]);
     worst = std::isnan(d) ? INFINITY : std::max(worst, d);
   }
@@ -28,7 +28,7 @@ inline double relative_error(const Tensor& a, const Tensor& b) {
   return largest > 0 ? worst / largest : worst;
 }
 
-// Whether shape, dtype and every bit of the elements are equal.
+// True if shapes, dtypes and all bits of the elements are equal.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype() &&
          std::memcmp(a.data(), b.data(), static_cast<size_t>(a.elements()) * size_of(a.dtype())) == 0;
@@ -44,7 +44,7 @@ inline Tensor random_tensor(const Shape& shape, DType dtype, uint64_t seed = 1) 
 
 inline bool differentiable(const Tensor& x) { return x && is_floating(x.dtype()); }
 
-// The floating ones as leaves of the tape, and their gradients in order.
+// Makes the floating inputs leaves of the tape; gradients_of() returns their gradients in order.
 inline std::vector<Tensor> watch_all(Tape& tape, const std::vector<Tensor>& inputs) {
   std::vector<Tensor> watched;
   for (const Tensor& x : inputs) watched.push_back(differentiable(x) ? tape.watch(x) : x);

@@ -1,8 +1,8 @@
-// Mutants of the elementwise kernels, made from their list and their functors: each operation of a functor's
-// gradient is altered in turn, the saved tensor is replaced, and the gradient is passed on as it is.
+// Mutants of the elementwise kernels, made from their functors: one operation of the gradient is altered, the
+// saved tensor is replaced, or dy is returned unchanged.
 //
-// The functors are templates of their scalar type, so they are run with one whose operations can be altered.
-// Its mathematical functions must be declared before the functors that call them: hence the order of the
+// The functors are templates of their scalar type. Number is a scalar whose operations can be altered. Its
+// mathematical functions must be declared before the functors that call them, hence the order of the
 // includes.
 #include <cmath>
 
@@ -11,10 +11,10 @@
 namespace bonsai {
 namespace {
 
-// The operation to alter, counted as the gradient is computed, and how.
+// Which operation of the gradient to alter, counted in order of execution, and how.
 struct Alteration {
   int at = -1;
-  bool second = false;  // the second operand is left out, not the first
+  bool second = false;  // leaves out the second operand instead of the first
   int seen = 0;
   const char* met = nullptr;  // the symbol of the operation that was altered
 
@@ -97,7 +97,7 @@ void changed_kernel(View saved, View dy, MutView dx) {
     dx.as<double>()[i] = changed_gradient<F>(saved.as<double>()[i], dy.as<double>()[i]);
 }
 
-// The gradient at a few points. Mutants that agree in all of them are one.
+// The gradient at a few points. Mutants that agree at all of them count as one.
 template <class F>
 std::vector<double> at_points(const Planted& mutant, Saves saves, Domain domain) {
   planted = mutant;

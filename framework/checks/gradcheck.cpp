@@ -6,8 +6,8 @@
 namespace bonsai {
 namespace {
 
-// Factors of the step, tried until the error is small enough: a smaller step crosses no kink and truncates
-// less; with a larger step rounding matters less.
+// Factors of the step, used in turn until the error is small enough. A smaller step avoids a kink and has a
+// smaller truncation error; a larger step has a smaller rounding error.
 constexpr double kSteps[] = {1, 1.0 / 30, 1e-3, 10};
 
 std::string index_of(int64_t flat, const Shape& shape) {
@@ -31,7 +31,7 @@ std::vector<int64_t> chosen_elements(int64_t elements, const GradcheckOptions& o
   return all;
 }
 
-// What kind of failure lies along this line, and its error at steps from 0.1 to 1e-7.
+// Sets the kind of the failure along this line and its errors at steps from 0.1 to 1e-7.
 void diagnose(const Line& line, GradcheckTensor& t) {
   constexpr int kPoints = 7;
   double central[kPoints], left[kPoints], right[kPoints];
@@ -57,15 +57,15 @@ void diagnose(const Line& line, GradcheckTensor& t) {
       t.fault = GradcheckFailure::kink;
   }
   if (t.fault == GradcheckFailure::kink) return;
-  // Three steps that agree far better with each other than with the gradient have settled elsewhere. That
-  // they agree on 0 means nothing where rounding swallows small steps.
+  // Differences at three steps that agree far better with each other than with the gradient have converged to
+  // another value. A value of 0 does not count unless all are 0: rounding may absorb small steps.
   const bool all_zero = std::all_of(central, central + kPoints, [](double n) { return n == 0; });
   bool settled = all_zero;
   for (int k = 0; k + 2 < kPoints; ++k) {
     const double near = t.curve[static_cast<size_t>(k) + 1].error / 20;
     settled |= change(central, k) < near && change(central, k + 1) < near && central[k + 1] != 0;
   }
-  // Rounding, over the step, grows without end from where the error was small.
+  // The rounding error grows as 1 / step: small at some step, then large at the smallest.
   double least = INFINITY;
   for (const CurvePoint& p : t.curve) least = std::min(least, p.error);
   if (!settled || (least < 1e-4 && t.curve.back().error > 100 * least))
@@ -111,7 +111,7 @@ class Checker {
   }
 
  private:
-  // Whether this line has the largest error so far.
+  // Updates t and returns true if this line has the largest error so far.
   bool worse(const Line& line, double analytic, GradcheckTensor& t) {
     double numeric = 0, error = INFINITY;
     for (const double factor : kSteps) {
@@ -222,7 +222,7 @@ std::string GradcheckReport::text() const {
   for (const auto& op : unreached)
     lines.push_back(fmt::format("  [{}] was recorded, but no gradient reached it\n", op));
   if (tensors.empty()) lines.push_back("  there is nothing to check; nothing is proven\n");
-  constexpr size_t kMax = 7;  // with two curves of two lines, and what stands around them
+  constexpr size_t kMax = 7;  // with two curves and the lines around them, 14 lines in all
   for (size_t i = 0; i < std::min(kMax, lines.size()); ++i) out += lines[i];
   if (lines.size() > kMax) out += fmt::format("  and {} more\n", lines.size() - kMax);
   return out;

@@ -1,4 +1,4 @@
-// The kernels of backward with a part of their formula changed: arithmetic, moves and products.
+// Mutants of the kernels that backward functions call: arithmetic, reductions, copies and products.
 #include "bonsai/framework/checks/planting.h"
 
 namespace bonsai {
@@ -18,7 +18,7 @@ namespace {
 
 void copy(View x, MutView y) { std::copy_n(x.as<double>(), x.shape.elements(), y.as<double>()); }
 
-// Elementwise with a number.
+// Elementwise kernels with a scalar argument.
 void with_a_number(Mutants& all) {
   // dx = p x^(p - 1) dy
   add(all, &KernelTable::pow_backward, "p left out", [](View x, View dy, double p, MutView dx) {
@@ -53,13 +53,13 @@ void arithmetic(Mutants& all) {
   add(
       all, &KernelTable::accumulate, "x left out: never added", [](View, MutView) {},
       "what is added is zero");
-  // y = a b, y = a / b; in backward a is dy
+  // y = a b, y = a / b; backward functions pass dy as a
   add(all, &KernelTable::mul, "b left out", [](View a, View, MutView y) { copy(a, y); });
   add(all, &KernelTable::div, "b left out", [](View a, View, MutView y) { copy(a, y); });
   // y = condition ? a : b
   add(all, &KernelTable::where, "condition turned round",
       [](View c, View a, View b, MutView y) { real().where(c, b, a, y); });
-  // y = factor x, stretched
+  // y = factor x, broadcast
   add(
       all, &KernelTable::expand, "factor left out", [](View x, double, MutView y) { real().expand(x, 1, y); },
       "the factor is 1");
@@ -249,7 +249,7 @@ int64_t planted_calls() { return planting::calls(); }
 const std::vector<KernelMutant>& kernel_mutants() {
   static const std::vector<KernelMutant> table = [] {
     using namespace planting;
-    real();  // before anything is planted
+    real();  // must be initialized before a mutant is planted
     Mutants all;
     add_elementwise_mutants(all);
     with_a_number(all);

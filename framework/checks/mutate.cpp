@@ -8,7 +8,7 @@
 namespace bonsai {
 namespace {
 
-// How one gradient is made wrong, and why that may make no difference.
+// A way to make a gradient wrong, and why it may change nothing.
 struct Change {
   std::string name, otherwise;
   std::function<Tensor(const Tensor&)> make;
@@ -65,9 +65,9 @@ std::vector<Change> changes_of(const Shape& shape) {
   return all;
 }
 
-// The gradients that backward gave, by (node, input).
+// Stores the gradients of a backward pass by (node, input).
 struct Listener final : OpWatcher {
-  bool replaces() const override { return true; }  // as the tamperer, which it prepares
+  bool replaces() const override { return true; }  // takes the same path as Tamperer
   struct Seen {
     std::string op;
     size_t node, input;
@@ -118,7 +118,8 @@ MutationReport mutate(const OpCase& row) {
   const auto judge = [&](const std::string& mutant, const std::string& otherwise,
                          const std::vector<Tensor>& gradients) {
     if (same(gradients, right)) {
-      check(!otherwise.empty(), "mutate", "{}: {} changes nothing, and nobody said why", row.name(), mutant);
+      check(!otherwise.empty(), "mutate", "{}: {} changes no gradient; give the mutant a reason", row.name(),
+            mutant);
       report.equivalent.push_back(fmt::format("{} ({})", mutant, otherwise));
       return false;
     }

@@ -1,12 +1,12 @@
-// The first op that made a value that is not finite, forward or backward, while this watches:
+// Finds the first op, forward or backward, whose result is not finite:
 //
 //   NonfiniteTrace trace;
 //   const ScopedWatcher watch(trace);
 //   ... a forward and a backward pass ...
 //   if (trace.found()) puts(trace.text().c_str());
 //
-// An op that passes on what it was given is not named: NaN counts where no input is NaN, infinity where all
-// inputs are finite.
+// An op that only passes on such a value is not reported: NaN counts if no input is NaN, and infinity counts
+// if all inputs are finite.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ namespace bonsai {
 class NonfiniteTrace final : public OpWatcher {
  public:
   bool found() const { return !text_.empty(); }
-  // "[exp] in block.0.mlp made inf of f32(2,8,64) from -3.1 to 104.2", and what it is where that is a
-  // gradient.
+  // "[exp] in block.0.mlp made inf of f32(2,8,64) from -3.1 to 104.2"; for a backward function also which
+  // gradient it is. Empty if nothing was found.
   const std::string& text() const { return text_; }
 
   void result(const char* op, std::span<const TensorRef> inputs, const Tensor& y) override;
@@ -30,8 +30,8 @@ class NonfiniteTrace final : public OpWatcher {
  private:
   std::string text_;
   bool nan_above_ = false, finite_above_ = true;
-  const char* backward_of_ = nullptr;  // the op whose backward runs
-  std::string above_;  // the ranges of the gradient that the op got and of what it kept
+  const char* backward_of_ = nullptr;  // the op whose backward function runs
+  std::string above_;                  // ranges of the gradient that it got and of its saved tensors
 };
 
 }  // namespace bonsai

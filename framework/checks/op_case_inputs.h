@@ -1,4 +1,4 @@
-// How the rows of the op table write down their inputs.
+// Short forms for the inputs of op table rows.
 #pragma once
 
 #include "bonsai/framework/checks/op_cases.h"

@@ -20,7 +20,7 @@ std::vector<int64_t> numbers(const std::string& text) {
   return all;
 }
 
-// Rows of the identity: what an embedding or a hard target is in terms of matmul and mul.
+// Rows of the identity matrix, with which composed forms write an embedding or a target distribution.
 Tensor one_hot(const Tensor& ids, int64_t classes, DType dtype) {
   std::vector<double> values(static_cast<size_t>(ids.elements() * classes));
   const std::vector<double> at = ids.values();
@@ -72,7 +72,7 @@ using Binary = Tensor (*)(const Tensor&, const Tensor&);
 
 Tensor binary_reference(Ref r, Binary op) { return op(r["a"], r["b"]); }
 
-// A gradient of 0 alone proves nothing: a row multiplies a step function by its input.
+// A gradient of 0 proves nothing, so rows of step functions multiply the result by the input.
 template <class... N>
 Input step(N... sizes) {
   return nonzero(sizes...);
@@ -90,7 +90,7 @@ void add_elementwise(std::vector<OpCase>& rows) {
   BONSAI_ELEMENTWISE(OP)
 #undef OP
   for (OpCase& row : rows)
-    if (row.op == "gelu")  // one name there for both forms
+    if (row.op == "gelu")  // reference files have one name for both forms
       row.reference = [](Ref r) {
         return r.text("approximate", "none") == "tanh" ? gelu_tanh(r["x"]) : gelu(r["x"]);
       };
@@ -153,7 +153,8 @@ void add_arithmetic(std::vector<OpCase>& rows) {
                   }});
 }
 
-// What gives i32 has no gradient: a row chooses by it. Its inputs are spread, so that few are near a tie.
+// Ops with an i32 result have no gradient, so their rows select elements by the result. The inputs are widely
+// spread so that few are near a tie.
 void add_choices(std::vector<OpCase>& rows) {
   const auto chosen = [&](const char* op, Binary f, Binary same) {
     rows.push_back({.op = op,
@@ -180,7 +181,7 @@ void add_choices(std::vector<OpCase>& rows) {
                   .call = [](In in) { return gather(in[0], 1, argmax(in[0], 1, true)); },
                   .composed = [](In in) { return max(in[0], 1, true); }});
   rows.push_back({.op = "gather",
-                  .inputs = {normal(3, 4, 2), ids(4, 3, 5, 2)},  // five draws of four: some come twice
+                  .inputs = {normal(3, 4, 2), ids(4, 3, 5, 2)},  // five draws from four: some repeat
                   .call = [](In in) { return gather(in[0], 1, in[1]); },
                   .composed = [](In in) {
                     const Tensor x = reshape(permute(in[0], {0, 2, 1}), {3, 1, 2, 4});
@@ -310,7 +311,7 @@ void add_shapes(std::vector<OpCase>& rows) {
                     const auto parts = split(in[0], 1, {1, 3, 2});
                     return mul(concat({parts[2], parts[0]}, 1), parts[1]);
                   }});
-  // Reference files of shape ops name the whole expression.
+  // Reference files of shape ops are named after the whole expression.
   rows.push_back({.op = "scale(reshape(permute(x)))",
                   .inputs = {normal(2, 3, 4)},
                   .call = [](In in) { return scale(reshape(permute(in[0], {2, 1, 0}), {4, 6}), 2); },
@@ -358,7 +359,7 @@ void add_rows_of_last_axis(std::vector<OpCase>& rows) {
                   .reference = [](Ref r) { return rms_norm(r["x"], r["weight"], r.number("eps", 1e-6)); }});
   rows.push_back(
       {.op = "embedding",
-       .inputs = {normal(4, 3), ids(4, 2, 5)},  // ten draws of four: some come twice
+       .inputs = {normal(4, 3), ids(4, 2, 5)},  // ten draws from four: some repeat
        .call = [](In in) { return embedding(in[0], in[1]); },
        .composed = [](In in) { return matmul(one_hot(in[1], in[0].size(0), in[0].dtype()), in[0]); },
        .reference = [](Ref r) { return embedding(r["weight"], r["ids"]); }});

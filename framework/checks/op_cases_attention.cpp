@@ -1,4 +1,4 @@
-// The rows of attention and rotary positions.
+// Op table rows of attention and rotary positions.
 #include <cmath>
 
 #include "bonsai/framework/checks/op_case_inputs.h"
@@ -15,7 +15,7 @@ OpCase attention_row(std::string variant, Input q, Input k, Input v, AttentionOp
           .composed = [o](In in) { return composed_attention(in[0], in[1], in[2], o).output; }};
 }
 
-// A row whose options hold tensors, made for the dtype of its inputs.
+// A row whose options contain tensors, which have the dtype of its inputs.
 OpCase attention_row(std::string variant, std::vector<Input> inputs,
                      std::function<AttentionOptions(In)> options) {
   return {
@@ -69,7 +69,7 @@ void add_attention(std::vector<OpCase>& rows) {
                                {.n_heads = 6, .n_kv_heads = 2}));
   rows.push_back(attention_row("soft cap", normal(2, 2, 3, 4).scaled(2), normal(2, 2, 4, 4).scaled(2),
                                normal(2, 2, 4, 4), {.logit_softcap = 1.5}));
-  // Key 1 hidden from all, every key from query 2; a number for the rest.
+  // Hides key 1 from all queries and every key from query 2; the other elements are finite.
   const std::vector<double> bias = {0, -INFINITY, 0.5, 0, -INFINITY, -1, -INFINITY, -INFINITY, -INFINITY};
   rows.push_back(attention_row("bias with an empty row",
                                {normal(2, 2, 3, 4), normal(2, 2, 3, 4), normal(2, 2, 3, 4)}, [bias](In in) {

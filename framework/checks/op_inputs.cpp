@@ -1,4 +1,4 @@
-// How the op table's inputs are drawn, and access to reference cases.
+// Draws the inputs of op table rows, and reads reference cases.
 #include <cmath>
 
 #include "bonsai/framework/checks/op_cases.h"
@@ -13,7 +13,7 @@ double draw(const Input& input, RandomKey key, uint64_t i) {
     case Input::normal: return normal * input.scaled_by;
     case Input::positive: return (0.2 + std::abs(normal)) * input.scaled_by;
     case Input::nonzero: return std::copysign(0.2 + std::abs(normal), normal) * input.scaled_by;
-    // A step apart, in an order without pattern: no two are close.
+    // Multiples of a step in a scrambled order, so that no two values are close.
     case Input::distinct: return (static_cast<double>(i * 7 % 31) - 11) * 0.3 * input.scaled_by;
     case Input::ids: return std::floor(random_uniform(key, i) * static_cast<double>(input.limit));
     case Input::flags: return random_uniform(key, i) < 0.6 ? 1 : 0;

@@ -1,6 +1,5 @@
-// What the files of mutants share: how a mutant is put into the kernel table. Those of kernel_mutants.cpp and
-// row_mutants.cpp are plain loops over float64; the formula stands beside each group, and what is changed is
-// named as text.
+// Puts mutants into a kernel table. Mutants in kernel_mutants.cpp and row_mutants.cpp are plain loops in f64;
+// a comment gives the formula of each group, and a string says what the mutant changes.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +13,11 @@ namespace bonsai::planting {
 
 using Mutants = std::vector<KernelMutant>;
 
-// The real kernels, whatever is planted.
+// The real kernels, also while mutants are planted.
 const KernelTable& real();
 int64_t& calls();
 
-// A mutant of one entry of the table. F has the entry's arguments and captures nothing.
+// Adds a mutant of one entry of the table. F takes the entry's arguments and must capture nothing.
 template <class... Args, class F>
 void add(Mutants& all, Kernel<void(Args...)> KernelTable::*entry, const char* change, F,
          const char* otherwise = "") {
@@ -31,7 +30,7 @@ void add(Mutants& all, Kernel<void(Args...)> KernelTable::*entry, const char* ch
                  }});
 }
 
-void add_elementwise_mutants(Mutants& all);  // of the list in backend/elementwise_list.h
-void add_row_mutants(Mutants& all);          // of norms, softmax, tables, losses, attention
+void add_elementwise_mutants(Mutants& all);  // for the list in backend/elementwise_list.h
+void add_row_mutants(Mutants& all);          // for norms, softmax, tables, losses and attention
 
 }  // namespace bonsai::planting

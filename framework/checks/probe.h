@@ -1,6 +1,6 @@
-// A function as the checks see it: the scalar sum(y * c) of its result, c random, along lines through its
-// inputs and parameters. A random c matters: the plain sum of a softmax or a layer norm has gradient 0
-// whatever backward says.
+// Turns a function of tensors into the scalar sum(y * c) with a random c, and evaluates it along lines
+// through its inputs and parameters. c must be random: the plain sum of a softmax or a layer norm has
+// gradient 0, so a wrong backward function would pass.
 #pragma once
 
 #include <functional>
@@ -14,26 +14,26 @@ namespace bonsai {
 
 struct KernelTable;
 
-// Must give the same floating y for the same inputs (draw dropout from a fixed key).
+// Must return the same floating y for the same inputs: draw dropout from a fixed key.
 using DifferentiableFunction = std::function<Tensor(const std::vector<Tensor>&)>;
 
 class Probe {
  public:
-  // What a gradient is taken of: a floating input, or a parameter.
+  // A tensor whose gradient is checked: a floating input or a parameter.
   struct Target {
     std::string name;  // "input 0", "block.0.attention.query.weight"
-    Tensor value;      // f64; what is written here, the function sees
+    Tensor value;      // f64; the function reads this memory, so writing to it moves the point
     Parameter* parameter = nullptr;
-    std::string reader = "";  // the op that reads it; empty: none does
+    std::string reader = "";  // the first op that reads it; empty if no op does
   };
 
   // All floating inputs and all parameters must be f64, on one device; other inputs are passed through.
   Probe(const DifferentiableFunction& f, const std::vector<Tensor>& inputs,
         const std::vector<Parameter*>& parameters, uint64_t seed);
 
-  // The scalar, computed from the present values of the targets.
+  // The scalar at the present values of the targets.
   double value() const;
-  // The gradient of every target, by backward. A plant changes kernels while backward runs, and only then.
+  // The gradients of all targets by a backward pass. `plant` changes the kernel table during backward only.
   std::vector<Tensor> gradients(const std::function<void(KernelTable&)>& plant = {});
 
   std::vector<Target> targets;
@@ -46,20 +46,21 @@ class Probe {
   Shape shape_;
 };
 
-// The function along x + t v; x is put back when the line goes.
+// The function along x + t v. The destructor restores x.
 class Line {
  public:
-  Line(const Probe& probe, const Tensor& x, int64_t element);  // v is one element
-  Line(const Probe& probe, std::vector<Tensor> x,
-       RandomKey key);  // v is normal in every element of all these
+  Line(const Probe& probe, const Tensor& x, int64_t element);  // v is a unit vector along one element
+  // v has normal values in all elements of all tensors x.
+  Line(const Probe& probe, std::vector<Tensor> x, RandomKey key);
   ~Line();
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
 
   double operator()(double t) const;
-  double slope(double step) const;                         // by five points; its error falls with step^4
+  double slope(double step) const;  // five-point difference at t = 0 with a step of step * size()
   double dot(const std::vector<Tensor>& gradients) const;  // sum of g * v
-  double size() const { return size_; }  // |x| but at least 1, or the spread of x but at least 0.05
+  // max(1, |element|), or for a random direction max(0.05, root mean square of x).
+  double size() const { return size_; }
 
  private:
   void move(double t) const;

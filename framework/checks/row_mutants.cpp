@@ -1,4 +1,4 @@
-// The kernels of backward with a part of their formula changed: those of rows, tables and attention.
+// Mutants of the kernels that backward functions call: rows, tables and attention.
 #include <array>
 
 #include "bonsai/framework/backend/norm.h"
@@ -7,7 +7,7 @@
 namespace bonsai::planting {
 namespace {
 
-// f(row's first element, n) for every row of the last axis.
+// Calls f(offset of the row's first element, n) for every row of the last axis.
 template <class F>
 void rows(View x, F f) {
   const int64_t n = x.shape[-1];
@@ -204,16 +204,16 @@ void tables(Mutants& all) {
 // With w = softmax(cap(scale q k^T) + bias - slope distance) and m the dropout mask: dv = (m w)^T dy,
 // dw = m (dy v^T), ds = w (dw - sum(w dw)), dbias = ds; ds *= cap'; dq = scale ds k, dk = scale ds^T q.
 struct AttentionPlant {
-  double sum = 1, own = 1;            // the two terms of ds
-  bool drop_v = true, drop_w = true;  // m in dv and in dw
+  double sum = 1, own = 1;            // factors of the two terms of ds
+  bool drop_v = true, drop_w = true;  // apply m in dv and in dw
   bool causal = true, window = true, padding_mask = true, segment_ids = true, bias = true, slopes = true;
   bool scale_q = true, scale_k = true, cap_slope = true;
-  int64_t diagonal = 0;  // the causal limit, so many keys higher
-  int64_t wider = 0;     // the window
+  int64_t diagonal = 0;  // keys by which the causal limit is too high
+  int64_t wider = 0;     // keys by which the window is too wide
   int64_t skipped_query = -1, skipped_key = -1;
-  int64_t kv_shift = 0;  // keys and values of another head
-  bool first_head = true, all_heads = true;  // of those that the dropout mask is drawn for
-  int bias_axis = -1;                        // left out of where dbias is added
+  int64_t kv_shift = 0;  // added to the index of the key/value head
+  bool first_head = true, all_heads = true;  // draw the dropout mask with these options
+  int bias_axis = -1;                        // the axis whose index is left out in dbias
   bool bias_added = true, bias_capped = false;
 };
 
@@ -370,7 +370,7 @@ void attention(Mutants& all) {
   mutant(
       "slope of the soft cap in dbias", [](A) { return P{.bias_capped = true}; },
       "no bias has a gradient, or there is no soft cap");
-  // Turned by the angle of its position, and back.
+  // Backward rotates by the negative angle.
   add(all, &KernelTable::rope, "turned forward", [](View x, View table, bool interleaved, bool, MutView y) {
     real().rope(x, table, interleaved, false, y);
   });

@@ -10,11 +10,11 @@ namespace {
 
 constexpr int kHalvings = 12;
 
-// To one side of the line: `side` is 1 or -1.
+// Tests one side of the point along the line: `side` is 1 or -1.
 TaylorLine along_side(const std::string& along, const Line& line, double slope, int64_t elements,
                       double side) {
   TaylorLine result{.along = along, .slopes = {}, .slope = slope};
-  // The direction has length sqrt(elements): the first step moves the point by 0.05.
+  // v has a length of about sqrt(elements), so the first step moves the point by about 0.05.
   double h = side * 0.05 / std::sqrt(std::max(1.0, static_cast<double>(elements)));
   const double here = line(0);
   std::vector<double> steps, rests;
@@ -25,7 +25,7 @@ TaylorLine along_side(const std::string& along, const Line& line, double slope, 
     rounding = std::max(rounding, 1e-14 * (std::abs(there) + std::abs(here)));
   }
   if (std::isnan(here) || std::isnan(slope)) return result;
-  const double floor = 30 * rounding;  // what lies above it has digits enough for a slope
+  const double floor = 30 * rounding;  // remainders above it have enough digits for a slope
   size_t usable = 0;
   while (usable < rests.size() && std::abs(rests[usable]) > floor) ++usable;
   result.linear = usable < 2;
@@ -36,8 +36,8 @@ TaylorLine along_side(const std::string& along, const Line& line, double slope, 
   std::vector<double> end(result.slopes.end() - last, result.slopes.end());
   std::sort(end.begin(), end.end());
   result.least = end[(end.size() - 1) / 2];
-  // Where rounding or a third order keeps the slopes from settling: what the rest over h tends to is the
-  // error of the slope itself.
+  // Rounding or third-order terms may keep the slopes from converging. The remainder over h, extrapolated to
+  // h = 0, is the error of <g, v> itself.
   const auto over_h = [&](size_t k) { return rests[k] / steps[k]; };
   const size_t n = usable - 1;
   const double once = 2 * over_h(n) - over_h(n - 1);
@@ -46,7 +46,7 @@ TaylorLine along_side(const std::string& along, const Line& line, double slope, 
   return result;
 }
 
-// A kink lies to one side; a wrong gradient is wrong to both.
+// A kink affects one side of the point, a wrong gradient both. The line passes if either side does.
 TaylorLine along_line(const std::string& along, const Line& line, double slope, int64_t elements) {
   const TaylorLine forward = along_side(along, line, slope, elements, 1);
   return forward.passed() ? forward : along_side(along, line, slope, elements, -1);
@@ -57,7 +57,7 @@ TaylorLine along_line(const std::string& along, const Line& line, double slope, 
 bool TaylorReport::passed() const {
   return !lines.empty() &&
          std::all_of(lines.begin(), lines.end(), [](const TaylorLine& l) { return l.passed(); }) &&
-         lines[0].slope != 0;  // else nothing depends on anything
+         lines[0].slope != 0;  // a gradient of zero proves nothing
 }
 
 std::string TaylorReport::text() const {

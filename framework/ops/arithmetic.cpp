@@ -40,7 +40,7 @@ Tensor compared(const char* op, const Tensor& a, Comparison holds, const Tensor&
   return y;
 }
 
-// The gradient goes to the operand that is the result, and half of it to each where they are equal.
+// The gradient goes to the operand that is the result; equal operands get half of it each.
 template <bool kLargest>
 Tensor extremum(const char* op, const BinaryKernel KernelTable::*kernel, const Tensor& a, const Tensor& b) {
   return record(op, {a, b}, apply(op, kernel, a, b), {a, b}, NoArgs{},

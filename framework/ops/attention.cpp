@@ -1,5 +1,5 @@
-// Scaled dot-product attention as one op. Backward recomputes the weights tile by tile from q, k and
-// two numbers a query.
+// Scaled dot-product attention as a fused op. Its backward function recomputes the weights tile by tile from
+// q, k and two saved numbers per query.
 #include <cmath>
 
 #include "bonsai/framework/autograd/record.h"
@@ -20,10 +20,10 @@ struct Args {
   int64_t first_head, all_heads;
 };
 
-// What backward needs, in this order.
+// The saved tensors, in this order.
 enum Kept { kQ, kK, kV, kBias, kStats, kPaddingMask, kQuerySegmentIds, kKeySegmentIds, kAlibi };
 
-// Sizes and steps of one operand: (B,H,T,D), or (B,T,H*D) where n_heads is given.
+// Sizes and strides of one operand: (B,H,T,D), or (B,T,H*D) if n_heads is given.
 struct Operand {
   int64_t batch, heads, rows, width;
   kernel::Heads heads_of;
@@ -73,7 +73,7 @@ void check_ids(const Tensor& ids, const char* what, int64_t batch, int64_t time)
         "{} must be i32({},{}), got {}", what, batch, time, ids);
 }
 
-// The shape of the scores (B,H,Tq,Tk) once everything fits together.
+// Checks all arguments and returns the shape of the scores, (B,H,Tq,Tk).
 Shape checked_scores(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   check_alike(kOp, q, k);
   check_alike(kOp, q, v);
@@ -122,7 +122,7 @@ double scale_of(const AttentionOptions& o, int64_t d_k) {
   return o.scale != 0 ? o.scale : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, d_k)));
 }
 
-// What (B or 1,1,Tq,Tk) says by position, padding and documents: 1 where a query may attend to a key.
+// i32 (B or 1,1,Tq,Tk): 1 if position, padding and documents let the query attend to the key, else 0.
 Tensor may_attend(const Mask& m, const Shape& scores, Device device) {
   const bool by_row = m.padding_mask || m.query_segment_ids;
   const int64_t batch = by_row ? scores.dim[0] : 1, queries = scores.dim[2], keys = scores.dim[3];
@@ -130,7 +130,7 @@ Tensor may_attend(const Mask& m, const Shape& scores, Device device) {
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t i = 0; i < queries; ++i)
       for (int64_t j = 0; j < keys; ++j) {
-        const int64_t distance = i + keys - queries - j;  // how far the key lies before the query
+        const int64_t distance = i + keys - queries - j;  // query position - key position
         bool may = !m.causal || distance >= 0;
         if (m.window > 0) may &= std::abs(distance) < m.window;
         if (m.padding_mask) may &= ids_of(m.padding_mask)[b * keys + j] != 0;
@@ -147,7 +147,7 @@ Tensor apart(const Tensor& x, int64_t n_heads) {
   return permute(reshape(x, {x.size(0), x.size(1), n_heads, x.size(2) / n_heads}), {0, 2, 1, 3});
 }
 
-// Every key/value head once for each of the heads that read it.
+// Repeats every key/value head once per head that reads it.
 Tensor repeated(const Tensor& x, int64_t heads) {
   const int64_t kv_heads = x.size(1);
   if (kv_heads == heads) return x;
@@ -157,7 +157,7 @@ Tensor repeated(const Tensor& x, int64_t heads) {
   return reshape(all, {x.size(0), heads, x.size(2), x.size(3)});
 }
 
-// Weights of some of `all_heads`, dropped as the whole's would be.
+// Drops weights with the numbers that dropout draws for these heads of `all_heads`.
 Tensor dropped(const Tensor& weights, const AttentionOptions& o) {
   if (o.all_heads <= weights.size(1) || o.dropout == 0) return dropout(weights, o.dropout, o.key);
   Shape all = weights.shape();

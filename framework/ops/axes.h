@@ -1,4 +1,4 @@
-// The error of an operand that has too few or too many axes, and the views of kernels that work along one.
+// Checks the number of axes of an operand, and makes the views of kernels that work along one axis.
 #pragma once
 
 #include <string_view>
@@ -7,11 +7,12 @@
 
 namespace bonsai {
 
-// A layout names the axes: "(batch,time,channels)", or "(...,rows,columns)" for at least two. Otherwise
+// Throws if x does not have the axes that the layout names: "(batch,time,channels)", or "(...,rows,columns)"
+// for at least two:
 //   [op] q must be (batch,time,channels), got f32(5,16); add a batch axis: (1,5,16)
 void check_axes(std::string_view op, const char* operand, const Tensor& x, std::string_view layout);
 
-// x as (outer, n, inner) around an axis.
+// x reshaped to (outer, n, inner), where n is the size of the axis.
 Shape around(const Shape& x, int axis);
 View around(const Tensor& x, int axis);
 

@@ -15,7 +15,7 @@ Tensor sum_to(const Tensor& dy, const Shape& shape) {
       --axis;
       continue;
     }
-    // The run of stretched axes that ends here, in one reduction.
+    // One reduction sums the run of broadcast axes that ends here.
     int first = axis;
     while (first > 0 && stretched(first - 1)) --first;
     int64_t outer = 1, n = 1, inner = 1;

@@ -1,18 +1,18 @@
-// Helpers that several ops share; not for layers.
+// Helpers that several ops share. Layers do not use them.
 #pragma once
 
 #include "bonsai/framework/autograd/dispatch.h"
 
 namespace bonsai {
 
-// Sums a gradient over the axes along which an operand of that shape was stretched.
+// Sums dy over the axes along which an operand of this shape was broadcast.
 Tensor sum_to(const Tensor& dy, const Shape& shape);
 
-// Both floating and alike, or an error.
+// Throws unless a and b are floating and have the same dtype and device.
 void check_alike(const char* op, const Tensor& a, const Tensor& b);
 void check_floating(const char* op, const Tensor& x);
 
-// A tensor that kernels may write an elementwise result into: dy itself when nobody else sees it.
+// A tensor for an elementwise result: dy itself if no other tensor uses its memory, else a new one.
 inline Tensor reuse(const Tensor& dy) { return dy.sole_owner() ? dy : empty_like(dy); }
 
 }  // namespace bonsai

@@ -1,5 +1,5 @@
-// Einsum of two operands, as one matrix product: each is permuted to (batch, rows, inner) or (batch, inner,
-// columns).
+// Einsum of two operands as one matrix product: the operands are permuted to (batch, rows, inner) and (batch,
+// inner, columns).
 #include <algorithm>
 
 #include "bonsai/framework/ops/broadcast.h"
@@ -19,7 +19,7 @@ struct Labelled {
 
   int64_t size(char c) const { return x.size(static_cast<int>(letters.find(c))); }
 
-  // Without the axes of letters that are not `wanted`.
+  // Sums over the axes whose letters are not in `wanted`.
   void sum_others(const std::string& wanted) {
     for (int axis = x.rank() - 1; axis >= 0; --axis) {
       if (has(wanted, letters[static_cast<size_t>(axis)])) continue;

@@ -1,4 +1,4 @@
-// Elementwise ops: the listed ones, those with a number, and dropout.
+// Elementwise ops: those of the list, those with a scalar argument, and dropout.
 #include "bonsai/framework/ops/broadcast.h"
 #include "bonsai/framework/autograd/record.h"
 #include "bonsai/framework/ops/ops.h"
@@ -8,7 +8,7 @@ namespace {
 
 enum class Saves { none, x, y };
 
-// An op of the list: what its line saves is what its gradient reads.
+// An op of the list. kSaves is the tensor that its gradient reads.
 template <auto Forward, auto Gradient, Saves kSaves>
 Tensor unary(const char* op, const Tensor& x) {
   check_floating(op, x);
@@ -55,7 +55,7 @@ Tensor pow(const Tensor& x, double exponent) {
                 });
 }
 
-// Nothing is saved: the same key drops the same elements of the gradient.
+// Saves no tensor: the same key drops the same elements of the gradient.
 Tensor dropout(const Tensor& x, double p, RandomKey key) {
   check_floating("dropout", x);
   check(p >= 0 && p <= 1, "dropout", "the rate is {}; it must be in [0, 1]", p);

@@ -6,7 +6,7 @@
 
 namespace bonsai {
 
-// The gradient is scattered into the running gradient: an id that comes twice adds twice.
+// The gradient is added row by row to the running gradient, so repeated ids accumulate.
 Tensor embedding(const Tensor& table, const Tensor& ids) {
   check_floating("embedding", table);
   check_axes("embedding", "the table", table, "(entries,width)");

@@ -1,4 +1,4 @@
-// Elements along an axis by index, and their sums by index.
+// Gathers elements along an axis by index, and adds values at indices.
 #include "bonsai/framework/autograd/record.h"
 #include "bonsai/framework/ops/axes.h"
 #include "bonsai/framework/ops/broadcast.h"

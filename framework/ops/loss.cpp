@@ -6,8 +6,8 @@
 
 namespace bonsai {
 
-// dlogits = dloss * (softmax(logits) - target distribution), written into the logits' own buffer where
-// nobody else needs them.
+// dlogits = dloss * (softmax(logits) - target distribution), written into the memory of the logits if nothing
+// else uses it.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options) {
   check_floating("cross_entropy", logits);
   check(target && target.dtype() == DType::i32, "cross_entropy", "targets must be i32, got {}", target);

@@ -12,7 +12,7 @@ namespace {
 
 Shape batch_of(const Shape& s) { return Shape(std::span(s.dim, static_cast<size_t>(s.rank - 2))); }
 
-// Element steps of an operand along the batch axes; 0 where it is stretched.
+// Sets the strides in elements of an operand along the batch axes; 0 along a broadcast axis.
 void set_steps(int64_t (&step)[kernel::Gemm::kBatchAxes], const Shape& operand, const Shape& batch) {
   int64_t size = operand[-1] * operand[-2];
   for (int i = 1; i <= batch.rank; ++i) {
@@ -23,8 +23,8 @@ void set_steps(int64_t (&step)[kernel::Gemm::kBatchAxes], const Shape& operand, 
   }
 }
 
-// Batch axes that continue the rows of A and C under one B, or the depth of A and B under one C,
-// become part of one large product.
+// Merges batch axes into one larger product if they continue the rows of A and C with the same B, or the
+// inner dimension of A and B with the same C.
 void merge_batch(kernel::Gemm& g) {
   for (int axis = kernel::Gemm::kBatchAxes - 1; axis >= 0; --axis) {
     int64_t& n = g.batch[axis];
@@ -42,7 +42,7 @@ void merge_batch(kernel::Gemm& g) {
   }
 }
 
-// c = op(a) op(b), or added to c; axes of the batch that c lacks are summed.
+// c = op(a) op(b), or c += op(a) op(b); sums over the batch axes that c lacks.
 void product(Tensor& c, const Tensor& a, bool a_transposed, const Tensor& b, bool b_transposed,
              bool add = false, const Tensor& bias = {}) {
   const Shape batch = broadcast("matmul", batch_of(a.shape()), batch_of(b.shape()));
@@ -58,7 +58,7 @@ void product(Tensor& c, const Tensor& a, bool a_transposed, const Tensor& b, boo
   g.bias = view(bias).data;
   g.add = add;
   merge_batch(g);
-  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();  // what BLAS can count
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();  // BLAS sizes are 32-bit
   check(std::max({g.m, g.n, g.k, g.a.ld, g.b.ld, g.ldc}) <= kMax, "matmul",
         "{} and {} are too large: BLAS counts to {}", a, b, kMax);
   kernels(c).gemm(g);
@@ -72,7 +72,7 @@ Tensor rows_of(const Tensor& x) { return x.alias({x.shape().rows(), x.size(-1)})
 
 }  // namespace
 
-// With Y = op(A) op(B): d op(A) = dY op(B)^T and d op(B) = op(A)^T dY, transposed back by swapping.
+// With Y = op(A) op(B): d op(A) = dY op(B)^T and d op(B) = op(A)^T dY; swapped operands transpose the result.
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
   check_alike("matmul", a, b);
   check_axes("matmul", "a", a, "(...,rows,columns)");
@@ -102,7 +102,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
                 });
 }
 
-// dx += dy W, dW += dy^T x, db += column sums of dy: straight into the running gradients.
+// dx += dy W, dW += dy^T x, db += column sums of dy, written directly into the running gradients.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_alike("linear", x, weight);
   check_axes("linear", "x", x, "(...,in)");

@@ -1,5 +1,5 @@
-// Layer norm and RMS norm over the last axis. A row's statistics (backend/norm.h) are saved, its output is
-// recomputed.
+// Layer norm and RMS norm over the last axis. They save the statistics of each row (backend/norm.h); backward
+// functions recompute the normalized row.
 #include "bonsai/framework/autograd/record.h"
 #include "bonsai/framework/ops/axes.h"
 #include "bonsai/framework/ops/broadcast.h"

@@ -1,4 +1,4 @@
-// Rotary positions and the slopes of ALiBi: where a token stands, told to attention.
+// Rotary position embedding and ALiBi slopes.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -13,7 +13,7 @@
 namespace bonsai {
 namespace {
 
-// (positions, width / 2, 2): cos and sin of each angle from `first` on, taken in double.
+// (positions, width / 2, 2): cosine and sine of each angle, for positions from `first`, computed in double.
 Tensor angles(int64_t first, int64_t positions, int64_t width, double theta, DType dtype, Device device) {
   std::vector<double> values;
   values.reserve(static_cast<size_t>(positions * width));
@@ -26,8 +26,8 @@ Tensor angles(int64_t first, int64_t positions, int64_t width, double theta, DTy
   return tensor({positions, width / 2, 2}, values, dtype, device);
 }
 
-// Angles from position 0 on, kept from call to call: queries, keys and all layers turn by the same, and a
-// device need not be sent them at each step.
+// A cached table of angles from position 0. Queries, keys and all layers share it, and it is copied to a
+// device once, not at every step.
 struct Angles {
   int64_t width;
   double theta;
@@ -47,7 +47,7 @@ Tensor rope_table(int64_t first, int64_t time, Angles wanted) {
   };
   if (first < 0 || first + time > kPositions) return make(first, time);
   static std::mutex mutex;
-  static auto& kept = *new std::deque<Angles>;  // never freed: a device may close before it
+  static auto& kept = *new std::deque<Angles>;  // never freed: the device may close first
   std::lock_guard lock(mutex);
   auto found = std::ranges::find_if(kept, [&](const Angles& a) { return a.same(wanted); });
   if (found == kept.end()) {
@@ -71,7 +71,7 @@ Tensor turned(const Tensor& x, const Tensor& table, int64_t n_heads, bool interl
 
 }  // namespace
 
-// Turning back is the gradient; only the table is saved.
+// The backward function rotates by the negative angles and saves only the table.
 Tensor rope(const Tensor& x, const RopeOptions& o) {
   check_floating("rope", x);
   check_axes("rope", "x", x, "(...,time,channels)");

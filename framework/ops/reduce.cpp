@@ -13,7 +13,7 @@ struct Reduction {
   double factor;
 };
 
-// sum and mean: y = factor * sum, whose gradient is dy stretched back.
+// sum and mean: y = factor * sum(x), and dx = factor * dy, broadcast.
 Tensor total(const char* op, const Tensor& x, int axis, bool keep, double factor) {
   Tensor y = empty(reduced(x.shape(), axis, keep), x.dtype(), x.device());
   kernels(x).sum(around(x, axis), factor, mut(y));
@@ -73,7 +73,7 @@ Tensor argmax(const Tensor& x, int axis, bool keep) {
   return y;
 }
 
-// The gradient is the cumulative sum from the other end.
+// The gradient is the cumulative sum of dy from the end of the axis.
 Tensor cumsum(const Tensor& x, int axis) {
   check_floating("cumsum", x);
   const int a = x.checked_axis("cumsum", axis);
@@ -86,8 +86,8 @@ Tensor cumsum(const Tensor& x, int axis) {
   });
 }
 
-// The first element is subtracted before the mean is taken, so that a large mean costs no digits. The
-// variance does not depend on what is subtracted, so that has no gradient.
+// Subtracting the first element before taking the mean keeps digits if the mean is large. The variance does
+// not depend on the value subtracted, which therefore needs no gradient.
 Tensor variance(const Tensor& x, int axis, bool keep, int64_t correction) {
   check_floating("variance", x);
   const int a = x.checked_axis("variance", axis);

@@ -1,4 +1,4 @@
-// Ops that move elements or only rename them.
+// Ops that rearrange elements or only change the shape.
 #include <algorithm>
 
 #include "bonsai/framework/autograd/record.h"
@@ -8,9 +8,9 @@
 namespace bonsai {
 namespace {
 
-// The rows [begin, begin + count) of an axis, as blocks of the whole tensor.
+// Indices [begin, begin + count) of an axis, as blocks of the whole tensor.
 struct Window {
-  int64_t outer, inner, size, begin, count;  // inner: elements under one index of the axis
+  int64_t outer, inner, size, begin, count;  // inner: elements per index of the axis
 
   Window(const Shape& whole, int axis, int64_t begin, int64_t count)
       : outer(1), inner(1), size(whole.dim[axis]), begin(begin), count(count) {
@@ -23,7 +23,7 @@ const void* offset(const void* data, int64_t elements, DType dtype) {
   return static_cast<const char*>(data) + elements * static_cast<int64_t>(size_of(dtype));
 }
 
-// part <- window of whole; moving i32 is moving any four bytes
+// Copies the window of `whole` to `part`. i32 elements are copied as f32, since only their size matters.
 void read_window(const Tensor& whole, const Window& w, Tensor& part) {
   const DType moved = whole.dtype() == DType::i32 ? DType::f32 : whole.dtype();
   kernels(whole.device(), moved)
@@ -31,7 +31,7 @@ void read_window(const Tensor& whole, const Window& w, Tensor& part) {
                     w.count * w.inner, w.size * w.inner, w.count * w.inner, false});
 }
 
-// window of whole <- part, or added to it
+// Copies `part` to the window of `whole`, or adds it.
 void write_window(const Tensor& part, const Window& w, Tensor& whole, bool add) {
   void* to = const_cast<void*>(offset(whole.mutable_data(), w.begin * w.inner, whole.dtype()));
   kernels(whole).copy_blocks({part.data(), to, w.outer, w.count * w.inner, w.count * w.inner,
@@ -41,7 +41,7 @@ void write_window(const Tensor& part, const Window& w, Tensor& whole, bool add) 
 }  // namespace
 
 Tensor reshape(const Tensor& x, const Shape& shape) {
-  checked_bytes(shape, 1);  // the number of elements can be counted
+  checked_bytes(shape, 1);  // throws if the number of elements overflows
   check(x && x.elements() == shape.elements(), "reshape", "{} does not have the {} elements of {}", x,
         shape.elements(), shape);
   return record("reshape", {x}, x.alias(shape), {}, x.shape(),
@@ -75,7 +75,7 @@ Tensor permute(const Tensor& x, const std::vector<int>& axes) {
                 });
 }
 
-// The gradient is written into, or added to, its window of the running gradient.
+// The gradient is written to its window of the running gradient, or added to it.
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
   check(static_cast<bool>(x), "slice", "needs a tensor, got {}", x);
   const int a = x.checked_axis("slice", axis);
@@ -101,7 +101,7 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
 
 namespace {
 
-// The parts' sizes along the axis, for the way back.
+// The sizes of the parts along the axis, for the backward function.
 struct Parts {
   static constexpr size_t kMax = 14;
   int axis, count;
@@ -114,7 +114,7 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
   check(!parts.empty(), "concat", "needs at least one tensor");
   check_floating("concat", parts[0]);
   const int a = parts[0].checked_axis("concat", axis);
-  if (parts.size() > Parts::kMax) {  // more than fit beside the node: concatenate the first ones
+  if (parts.size() > Parts::kMax) {  // more than Parts holds: concatenate the first ones
     std::vector<Tensor> rest{concat({parts.begin(), parts.begin() + Parts::kMax}, a)};
     rest.insert(rest.end(), parts.begin() + Parts::kMax, parts.end());
     return concat(rest, a);
