@@ -190,7 +190,7 @@ TEST(Audit, PaddingThatHidesEverythingProvesNothing) {
   EXPECT_NE(report.text().find("which is no padding"), std::string::npos) << report.text();
 }
 
-// Finds all leaks and no others, whether positions are probed one by one or together. Of nine positions four
+// Finds all leaks and no others, whether positions are probed one by one or together. Four of nine positions
 // are probed: the first, the last and two between. The last has no future, but it can see padding.
 TEST(Audit, FewPositionsAtATimeGiveTheSameLeaks) {
   const auto leaks = [](const Planted& planted, int64_t tokens, const std::string& end) {

@@ -112,12 +112,11 @@ UpdateTarget Optimizer::target_of(Parameter& p, std::map<std::string, int64_t>& 
   const Settings settings = settings_of(p, config_, *rule_);
   UpdateTarget target;
   target.weight_decay = settings.weight_decay, target.rate_scale = settings.rate_scale;
-  const auto offset = static_cast<int64_t>(p.value.offset());
   const auto shape_of = [&](const Shape& shape) {
     return rule_->elementwise(p) ? Shape{room_of(shape)} : shape;
   };
-  target.values = arena_.values().alias(shape_of(p.value.shape()), offset);
-  target.gradients = arena_.gradients().alias(shape_of(p.value.shape()), offset);
+  target.values = p.value.alias(shape_of(p.value.shape()));
+  target.gradients = p.grad.alias(shape_of(p.value.shape()));
   for (const Slot& slot : rule_->slots(p)) {
     int64_t& at = used[slot.name];
     target.slots.push_back(slots_[slot.name].alias(shape_of(slot.shape), at));
